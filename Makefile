@@ -63,7 +63,7 @@ proto-breaking: setup ## Fail when a proto breaks the frozen contract
 	@scripts/proto_breaking.sh
 
 proto-baseline: setup ## Freeze the contract as it is; only at a release
-	$(V)/buf build -o protos/baseline.binpb
+	$(V)/buf build protos -o protos/baseline.binpb
 
 lock: setup ## Resolve the lock files anew
 	@scripts/lock.sh
