@@ -1,4 +1,4 @@
-"""Generate services/turnwire/api from protos/: the folder holds exactly what the protos say and nothing else."""
+"""Generate services/turnwire/api from protos/: afterwards the folder holds what the protos say, and no more."""
 
 from __future__ import annotations
 
