@@ -1,1 +1,1 @@
-"""The tool executor: each accepted execution starts at most once and ends with exactly one truthful result."""
+"""Tool executor: each accepted execution starts at most once and ends with exactly one truthful result."""

@@ -6,6 +6,7 @@ Only the standard library is used: the process that pumps a command's output imp
 from __future__ import annotations
 
 import codecs
+import contextlib
 import hashlib
 import os
 import uuid
@@ -13,12 +14,13 @@ from collections import deque
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from turnwire.core.text import repair
+
 __all__ = [
     "MIN_RESULT_CHARS",
     "Capture",
     "Captured",
     "OutputLimits",
-    "clean_text",
     "clip",
     "render",
 ]
@@ -81,19 +83,9 @@ class Captured:
         return cls(**data)
 
 
-def clean_text(text: str) -> str:
-    """Replace NUL and lone surrogates by U+FFFD; a surrogate pair written as two halves is joined."""
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text.replace("\0", "\ufffd") if "\0" in text else text
-
-
 def clip(text: str, max_chars: int) -> str:
     """Clean a short text, such as an error, and cut it in the middle when it is too long."""
-    text = clean_text(text)
+    text = repair(text)
     if len(text) <= max_chars:
         return text
     note = f" [... {len(text) - max_chars} characters left out ...] "
@@ -148,7 +140,7 @@ class Capture:
 
     def feed_text(self, text: str) -> None:
         """Count text; ill-formed characters are replaced before they are counted or stored."""
-        clean = clean_text(text)
+        clean = repair(text)
         step = 1 << 16
         for start in range(0, len(clean), step):
             self.feed(clean[start : start + step].encode())
@@ -251,10 +243,8 @@ class Capture:
 
     def _drop_file(self) -> None:
         if self._path:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._path)
-            except FileNotFoundError:
-                pass
             self._path = ""
 
 
@@ -271,16 +261,16 @@ def _start_at_line(text: str) -> str:
 def render(captured: Captured, handle: str) -> str:
     """Write what the model reads: the whole text, or head, marker and tail.
 
-    `handle` names the stored bytes; empty says that the middle is gone. The text is never longer than the limit
-    that the output was captured under.
+    `handle` names the stored bytes; empty says that the middle is gone. The text is never longer than the
+    limit that the output was captured under.
     """
     if not captured.truncated:
         return captured.head
     shown = len(captured.head) + len(captured.tail)
     omitted = captured.total_chars - shown
     totals = (
-        f"{omitted:,} of {captured.total_chars:,} characters left out; in all {captured.total_lines:,} lines, "
-        f"{captured.total_bytes:,} bytes"
+        f"{omitted:,} of {captured.total_chars:,} characters left out; "
+        f"in all {captured.total_lines:,} lines, {captured.total_bytes:,} bytes"
     )
     if handle and captured.stored_bytes < captured.total_bytes:
         way = f'the first {captured.stored_bytes:,} bytes are kept: recall_result handle="{handle}"'

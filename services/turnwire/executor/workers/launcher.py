@@ -1,7 +1,7 @@
 """The service's end of the spawner: starts it, asks it for shims, and starts it anew when it dies.
 
-The spawner is started by posix_spawn, which runs no fork handlers, so a new one may be started while gRPC serves.
-Executions do not depend on the spawner once their shim runs.
+The spawner is started by posix_spawn, which runs no fork handlers, so a new one may be started while gRPC
+serves. Executions do not depend on the spawner once their shim runs.
 """
 
 from __future__ import annotations

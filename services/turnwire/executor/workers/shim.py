@@ -1,8 +1,8 @@
 """One shim stands over each process that the executor starts: it pumps its output and ends its whole tree.
 
 The shim is a forked copy of the spawner. It adopts orphans, so "no child left" proves that nothing of the
-execution runs on, double forks included. It ends the tree at the limit, on request, and when the service dies.
-Standard library only.
+execution runs on, double forks included. It ends the tree at the limit, on request, and when the service
+dies. Standard library only.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Shim:
         if self._extra_fd >= 0:
             pass_fds = (self._extra_fd,)
             env["TURNWIRE_WORKER_FD"] = str(self._extra_fd)
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             spec["argv"],
             env=env,
             cwd=spec["cwd"],
@@ -141,7 +141,7 @@ class Shim:
             bufsize=0,
             pass_fds=pass_fds,
             start_new_session=True,
-            preexec_fn=self._prepare_child,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=self._prepare_child,
         )
         if self._extra_fd >= 0:
             os.close(self._extra_fd)

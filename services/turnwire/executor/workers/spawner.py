@@ -1,8 +1,8 @@
 """The process that forks, so that the one that serves gRPC never has to.
 
 It is started before gRPC is loaded, has one thread and imports the standard library only. Each request on its
-control socket carries the descriptors of one shim; the shim then talks to the service by itself, so it and its
-command outlive a spawner that dies.
+control socket carries the descriptors of one shim; the shim then talks to the service by itself, so it and
+its command outlive a spawner that dies.
 """
 
 from __future__ import annotations

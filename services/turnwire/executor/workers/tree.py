@@ -1,7 +1,7 @@
 """Finding and ending every process of an execution, by ancestry and by a marker in the environment.
 
-Ancestry is complete while the execution's shim lives, since the shim adopts orphans. The marker serves when the
-shim is gone: it is in the environment with which each process of the execution was started.
+Ancestry is complete while the execution's shim lives, since the shim adopts orphans. The marker serves when
+the shim is gone: it is in the environment with which each process of the execution was started.
 """
 
 from __future__ import annotations
