@@ -142,12 +142,14 @@ class Finish:
     """The stream ended as the provider meant it to.
 
     `replay_json` is a JSON array of provider blocks (signed or encrypted reasoning and the like) that must be
-    sent back with this message in later requests to the same provider; empty where there are none.
+    sent back with this message in later requests to the same provider; empty where there are none. `refusal` is
+    what the provider said instead of an answer where it refused; it is no part of the text.
     """
 
     reason: FinishReason
     provider_reason: str = ""
     replay_json: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
