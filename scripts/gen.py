@@ -1,4 +1,4 @@
-"""Generate services/turnwire/api from protos/: afterwards the folder holds what the protos say, and no more."""
+"""Generate services/turnwire/api from protos/: afterwards the folder holds what the protos say, no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the architecture tests read: each Python file of ours with its module name, syntax tree and imports."""
+"""What the architecture tests read: each Python file of ours as module name, syntax tree and imports."""
 
 from __future__ import annotations
 
