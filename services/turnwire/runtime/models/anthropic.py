@@ -1,8 +1,9 @@
 """Anthropic messages, streamed or whole.
 
-Blocks that the provider runs itself (server tools, MCP) never surface as client calls. Where an answer holds
-blocks that text and calls cannot rebuild (signed thinking, server tools, compaction), `Finish.replay_json` is the
-whole answer as blocks, with `{"type":"tool_use","position":n}` where the n-th client call stands.
+Blocks that the provider runs itself (server tools, MCP) never surface as client calls. Where an answer
+holds blocks that text and calls cannot rebuild (signed thinking, server tools, compaction),
+`Finish.replay_json` is the whole answer as blocks, with `{"type":"tool_use","position":n}` where the n-th
+client call stands.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from turnwire.extend.llm import FinishReason, LlmEvent, TextDelta, TokenUsage, UsageProvenance
+from turnwire.extend.llm import FinishReason, LlmEvent, TokenUsage, UsageProvenance
 from turnwire.runtime.models.calls import OpenCall
 from turnwire.runtime.models.normaliser import Normaliser, lenient_json, shaped
-from turnwire.runtime.models.text import SHORT_DELTA_CHARS
+from turnwire.runtime.models.text import SHORT_DELTA_CHARS, text_delta
 
 __all__ = ["AnthropicNormaliser"]
 
@@ -97,50 +98,37 @@ class AnthropicNormaliser(Normaliser):
         self._blocks: list[_Block] = []
         self._at: dict[int, _Block] = {}
 
-    def feed(self, data: bytes) -> list[LlmEvent]:
-        """Take the next piece of the body, cut anywhere; return what it completes."""
-        out: list[LlmEvent] = []
-        if self.ended:
-            return out
-        decode, texts, tags = _decode, self._texts, self._think is not None
-        for line in self._lines.feed(data):
-            if not line or line.startswith(b"event: content") and not self._pending:
-                if self._pending:
+    def _read(self, lines: list[bytes], out: list[LlmEvent]) -> None:
+        decode, tags = _decode, self._think is not None
+        keep, emit = self._texts.append, out.append
+        for line in lines:
+            if not self._pending and (not line or line.startswith(b"event: content_block")):
+                continue
+            if line.startswith(b"data:") and not self._pending:
+                try:
+                    event = decode(line[5:])
+                except (_DecodeError, RecursionError):
                     self._line(line, out)
-                    if self.ended:
-                        break
-                continue
-            if not line.startswith(b"data:") or self._pending:
+                else:
+                    # The fast path: a short piece of clean text.
+                    if (
+                        (delta := event.delta) is not None
+                        and (text := delta.text).__class__ is str
+                        and text
+                        and self._plain
+                        and event.type == "content_block_delta"
+                        and not (tags and "<" in text)
+                        and "\x00" not in text
+                        and len(text) <= SHORT_DELTA_CHARS
+                    ):
+                        keep(text)
+                        emit(text_delta(text))
+                        continue
+                    self._event(event, out)
+            else:
                 self._line(line, out)
-                if self.ended:
-                    break
-                continue
-            try:
-                event = decode(line[5:])
-            except (_DecodeError, RecursionError):
-                self._line(line, out)
-                if self.ended:
-                    break
-                continue
-            # The fast path: a short piece of clean text.
-            delta = event.delta
-            if (
-                delta is not None
-                and (text := delta.text).__class__ is str
-                and event.type == "content_block_delta"
-                and self._plain
-                and text
-                and not (tags and "<" in text)
-                and "\x00" not in text
-                and len(text) <= SHORT_DELTA_CHARS
-            ):
-                texts.append(text)
-                out.append(TextDelta(text))
-                continue
-            self._event(event, out)
             if self.ended:
-                break
-        return out
+                return
 
     def _payload(self, payload: bytes, out: list[LlmEvent]) -> None:
         try:

@@ -1,9 +1,10 @@
 """Tool arguments are taken as the model wrote them, or not at all.
 
 Definition of arguments that may be executed: one JSON object, nothing before or after it, at most 256 KiB,
-at most 64 levels deep, no name twice in one object, no NaN or Infinity, no integer above 4,300 digits. Numbers
-are otherwise of any size and stay text: `9007199254740993` and `1e400` arrive at the tool as written. Absent or
-blank arguments are `{}`. NUL and lone surrogates, escaped or not, become U+FFFD. Nothing else is repaired.
+at most 64 levels deep, no name twice in one object, no NaN or Infinity, no integer above 4,300 digits.
+Numbers are otherwise of any size and stay text: `9007199254740993` and `1e400` arrive at the tool as
+written. Absent or blank arguments are `{}`. NUL and lone surrogates, escaped or not, become U+FFFD. Nothing
+else is repaired.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import json
 import re
 from typing import Any
 
-from turnwire.runtime.models.text import clean_text, utf8_length
+from turnwire.core.text import repair
+from turnwire.runtime.models.text import utf8_length
 
-__all__ = ["MAX_ARGUMENT_BYTES", "MAX_DEPTH", "check_arguments", "is_complete_object"]
+__all__ = ["MAX_ARGUMENT_BYTES", "MAX_DEPTH", "check_arguments", "is_complete_object", "oversize"]
 
 MAX_ARGUMENT_BYTES = 256 * 1024
 MAX_DEPTH = 64
@@ -82,20 +84,25 @@ def _clean_escape(match: re.Match[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    text = clean_text(text)
+    text = repair(text)
     lowered = text.lower() if "\\u" in text else ""
     if "\\ud" in lowered or "\\u0000" in lowered:
         text = _ESCAPE.sub(_clean_escape, text)
     return text
 
 
+def oversize(size: int) -> str:
+    """Why arguments of so many bytes are refused."""
+    return f"the arguments are {size} bytes, more than the limit of {MAX_ARGUMENT_BYTES}"
+
+
 def check_arguments(raw: str) -> tuple[str, str]:
-    """Return the arguments as JSON text and, where they must not be executed, the reason as a sentence part."""
+    """Return the arguments as JSON text and, where they must not be executed, why."""
     if not raw or raw.isspace():
         return "{}", ""
     size = utf8_length(raw)
     if size > MAX_ARGUMENT_BYTES:
-        return "{}", f"the arguments are {size} bytes, more than the limit of {MAX_ARGUMENT_BYTES}"
+        return "{}", oversize(size)
     text = _clean(raw)
     try:
         value = _DECODER.decode(text)
@@ -115,7 +122,8 @@ def check_arguments(raw: str) -> tuple[str, str]:
 def _why_not_json(text: str, error: json.JSONDecodeError) -> str:
     if error.msg == "Extra data":
         return "the arguments hold more than one JSON value"
-    # A cut shows at the end: in an open string, or in a last word, number or escape of at most six characters.
+    # A cut shows at the end: in an open string, or in a last word, number or escape of at most six
+    # characters.
     rest = text[error.pos :].strip()
     short = len(rest) <= 6 and not rest.endswith(("}", "]"))
     if short or error.msg.startswith("Unterminated string"):

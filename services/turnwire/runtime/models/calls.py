@@ -1,17 +1,23 @@
 """Fragments of tool calls become whole calls, whatever a provider does with indexes, ids and names.
 
-The key is the index, but an index alone proves nothing: a fragment that names another id and a name opens a new
-call at the same index, a fragment without index belongs to the last call, and an id or name that is absent,
-empty or the word "null" says nothing at all.
+The key is the index, but an index alone proves nothing: a fragment that names another id and a name opens a
+new call at the same index, a fragment without index belongs to the last call, and an id or name that is
+absent, empty or the word "null" says nothing at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from turnwire.core.text import repair
 from turnwire.extend.llm import ToolCallComplete, ToolCallFragment
-from turnwire.runtime.models.arguments import MAX_ARGUMENT_BYTES, check_arguments, is_complete_object
-from turnwire.runtime.models.text import clean_text, utf8_length
+from turnwire.runtime.models.arguments import (
+    MAX_ARGUMENT_BYTES,
+    check_arguments,
+    is_complete_object,
+    oversize,
+)
+from turnwire.runtime.models.text import utf8_length
 
 __all__ = ["OpenCall", "ToolCalls", "solid"]
 
@@ -22,7 +28,7 @@ def solid(value: str | int | None) -> str:
     """The id or name as text; "" where it says nothing."""
     if value is None or value == "" or value == "null":
         return ""
-    return clean_text(value if isinstance(value, str) else str(value))
+    return repair(value if isinstance(value, str) else str(value))
 
 
 class OpenCall:
@@ -55,9 +61,7 @@ class OpenCall:
     def complete(self) -> ToolCallComplete:
         """Close the call; `error` says why it must not be executed, if so."""
         if self.argument_bytes > MAX_ARGUMENT_BYTES:
-            arguments, error = "{}", (
-                f"the arguments are {self.argument_bytes} bytes, more than the limit of {MAX_ARGUMENT_BYTES}"
-            )
+            arguments, error = "{}", oversize(self.argument_bytes)
         else:
             arguments, error = check_arguments(self.arguments())
         if not self.ended and not self.argument_bytes:
@@ -127,7 +131,7 @@ def _starts_new(call: OpenCall, call_id: str, name: str, arguments: str) -> bool
         return False
     if call_id and name and call.id:
         return True
-    if call_id and call.id or call_id and name and call.name:
+    if (call_id and call.id) or (call_id and name and call.name):
         # Some servers mint an id per fragment, others send id and name apart.
         return is_complete_object(call.arguments())
     if name and call.name:

@@ -13,10 +13,19 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from turnwire.core.text import repair
 from turnwire.extend.llm import FailureKind, StreamFailure
-from turnwire.runtime.models.text import clean_text
 
-__all__ = ["MAX_MESSAGE", "MAX_PARTIAL_BYTES", "clean_message", "error_failure", "failure_of", "http_failure", "parse_error", "retry_after_of"]
+__all__ = [
+    "MAX_MESSAGE",
+    "MAX_PARTIAL_BYTES",
+    "clean_message",
+    "error_failure",
+    "failure_of",
+    "http_failure",
+    "parse_error",
+    "retry_after_of",
+]
 
 MAX_MESSAGE = 500
 MAX_PARTIAL_BYTES = 256 * 1024
@@ -32,7 +41,10 @@ _OVERFLOW = re.compile(
     r"|input (?:is )?too long|exceeds? the (?:model's )?(?:maximum )?(?:context|token limit|input token)"
     r"|exceed_context_size|string_above_max_length|request too large for model"
 )
-_QUOTA = re.compile(r"insufficient[ _](?:quota|balance|credits?)|billing_(?:error|hard_limit|not_active)|credit balance|exceeded your current quota")
+_QUOTA = re.compile(
+    r"insufficient[ _](?:quota|balance|credits?)|billing_(?:error|hard_limit|not_active)|credit balance"
+    r"|exceeded your current quota"
+)
 _FILTER = re.compile(r"content[ _](?:filter|policy)|responsibleaipolicy|safety system")
 
 _BY_WORD = {
@@ -90,7 +102,7 @@ def clean_message(text: str, secrets: tuple[str, ...] = ()) -> str:
             text = text.replace(secret, "***")
     if "<" in text and re.search(r"<(?:!doctype|html|head|body)\b", text, re.I):
         text = _TAGS.sub(" ", text)
-    text = _SECRETS.sub("***", clean_text(text))
+    text = _SECRETS.sub("***", repair(text))
     text = " ".join("".join(c if c.isprintable() or c.isspace() else " " for c in text).split())
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 

@@ -1,7 +1,7 @@
-"""What all wire formats share: bytes in, the closed union out, exactly one terminal event and nothing after it.
+"""What all wire formats share: bytes in, the closed union out, one terminal event and nothing after it.
 
-A normaliser does no I/O and reads no clock. Tool calls come whole, right before `Finish`, and only if the stream
-ended well, so that no call of a broken answer is ever executed.
+A normaliser does no I/O and reads no clock. Tool calls come whole, right before `Finish`, and only if the
+stream ended well, so that no call of a broken answer is ever executed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from turnwire.core.text import cut, repair
 from turnwire.extend.llm import (
     FailureKind,
     Finish,
@@ -27,7 +28,7 @@ from turnwire.extend.llm import (
 from turnwire.runtime.models.calls import ToolCalls
 from turnwire.runtime.models.failures import MAX_PARTIAL_BYTES, error_failure, failure_of
 from turnwire.runtime.models.sse import LineSplitter, data_of
-from turnwire.runtime.models.text import SurrogateJoiner, clean_text, split_delta, utf8_length
+from turnwire.runtime.models.text import DeltaJoiner, split_delta
 from turnwire.runtime.models.think import ThinkSplitter
 
 __all__ = ["MAX_REPLAY_BYTES", "Normaliser", "lenient_json", "shaped"]
@@ -84,8 +85,8 @@ class Normaliser(ABC):
         self._error_event = False
         self._texts: list[str] = []
         self._split_at = 0
-        self._text_joiner = SurrogateJoiner()
-        self._reasoning_joiner = SurrogateJoiner()
+        self._text_joiner = DeltaJoiner()
+        self._reasoning_joiner = DeltaJoiner()
         # True while a text delta can only pass unchanged, which is what the fast paths ask.
         self._plain = think is None or think.idle
         self._calls = ToolCalls()
@@ -97,9 +98,12 @@ class Normaliser(ABC):
 
     # --- the two calls of the contract -------------------------------------------------------------------
 
-    @abstractmethod
     def feed(self, data: bytes) -> list[LlmEvent]:
         """Take the next piece of the body, cut anywhere; return what it completes."""
+        out: list[LlmEvent] = []
+        if not self.ended:
+            self._read(self._lines.feed(data), out)
+        return out
 
     def close(self) -> list[LlmEvent]:
         """The body has ended: return the rest, which ends with the terminal event unless `feed` gave it."""
@@ -134,12 +138,13 @@ class Normaliser(ABC):
 
     def partial(self) -> str:
         """The text so far, at most 256 KiB of it."""
-        text = "".join(self._texts)
-        if utf8_length(text) > MAX_PARTIAL_BYTES:
-            text = next(split_delta(text, MAX_PARTIAL_BYTES))
-        return text
+        return cut("".join(self._texts), MAX_PARTIAL_BYTES)
 
     # --- what a format defines ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self, lines: list[bytes], out: list[LlmEvent]) -> None:
+        """Take whole lines until the answer has ended: the loop that every chunk goes through."""
 
     @abstractmethod
     def _payload(self, payload: bytes, out: list[LlmEvent]) -> None:
@@ -147,7 +152,7 @@ class Normaliser(ABC):
 
     @abstractmethod
     def _finish_reason(self) -> FinishReason | None:
-        """The provider's reason in our words; None where the reason itself means that the answer broke off."""
+        """The provider's reason in our words; None where it says itself that the answer broke off."""
 
     @abstractmethod
     def _token_usage(self, fields: dict[str, Any]) -> TokenUsage:
@@ -198,7 +203,9 @@ class Normaliser(ABC):
         except ValueError:
             # At the end it is a cut, which the lack of a finish reason tells more precisely.
             if not at_end:
-                logger.warning("model.event_malformed", extra={"provider": self.provider, "bytes": len(payload)})
+                logger.warning(
+                    "model.event_malformed", extra={"provider": self.provider, "bytes": len(payload)}
+                )
                 self._fail(FailureKind.SERVER, "the provider sent an event that cannot be read", out)
 
     # --- text --------------------------------------------------------------------------------------------
@@ -270,14 +277,14 @@ class Normaliser(ABC):
         self.ended = True
         calls = self._calls.complete()
         out.extend(calls)
-        refusal = clean_text("".join(self._refusal))
+        refusal = repair("".join(self._refusal))
         if refusal and reason in (FinishReason.STOP, FinishReason.OTHER, FinishReason.CONTENT_FILTER):
             reason = FinishReason.REFUSAL
         if calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
         if not calls and reason is FinishReason.TOOL_CALLS:
             reason = FinishReason.STOP if self._texts else FinishReason.OTHER
-        out.append(Finish(reason, clean_text(self._reason)[:200], self._replay_json(), refusal))
+        out.append(Finish(reason, repair(self._reason)[:200], self._replay_json(), refusal))
 
     def _null_finish_ok_here(self) -> bool:
         return self._null_finish_ok and bool(self._texts or len(self._calls))

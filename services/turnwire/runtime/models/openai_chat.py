@@ -1,8 +1,8 @@
 """OpenAI chat completions, streamed or whole, with the dialects that other servers speak.
 
-Covers `reasoning_content`, `reasoning` and `reasoning_details`, content as a list of parts, usage in any chunk or
-under `x_groq`, errors as a chunk, as an event or as bare JSON, and answers that are not streamed at all. Only
-choice 0 is read.
+Covers `reasoning_content`, `reasoning` and `reasoning_details`, content as a list of parts, usage in any
+chunk or under `x_groq`, errors as a chunk, as an event or as bare JSON, and answers that are not streamed
+at all. Only choice 0 is read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from turnwire.extend.llm import FinishReason, LlmEvent, TextDelta, TokenUsage, UsageProvenance
+from turnwire.extend.llm import FinishReason, LlmEvent, TokenUsage, UsageProvenance
 from turnwire.runtime.models.calls import OpenCall
 from turnwire.runtime.models.normaliser import Normaliser, lenient_json, shaped
-from turnwire.runtime.models.text import SHORT_DELTA_CHARS
+from turnwire.runtime.models.text import SHORT_DELTA_CHARS, text_delta
 
 __all__ = ["OpenAiChatNormaliser"]
 
@@ -91,54 +91,47 @@ class OpenAiChatNormaliser(Normaliser):
 
     _details: list[dict[str, Any]] | None = None
 
-    def feed(self, data: bytes) -> list[LlmEvent]:
-        """Take the next piece of the body, cut anywhere; return what it completes."""
-        out: list[LlmEvent] = []
-        if self.ended:
-            return out
-        decode, texts, tags = _decode, self._texts, self._think is not None
-        for line in self._lines.feed(data):
-            if not line.startswith(b"data:") or self._pending:
-                if line or self._pending:
+    def _read(self, lines: list[bytes], out: list[LlmEvent]) -> None:
+        decode, tags = _decode, self._think is not None
+        keep, emit = self._texts.append, out.append
+        for line in lines:
+            if not line and not self._pending:
+                continue
+            if line.startswith(b"data:") and not self._pending:
+                try:
+                    chunk = decode(line[5:])
+                except (_DecodeError, RecursionError):
                     self._line(line, out)
-                    if self.ended:
-                        break
-                continue
-            try:
-                chunk = decode(line[5:])
-            except (_DecodeError, RecursionError):
+                else:
+                    # The fast path: a chunk that is nothing but a short piece of clean text.
+                    if (
+                        (choices := chunk.choices)
+                        and (delta := (choice := choices[0]).delta) is not None
+                        and (text := delta.content).__class__ is str
+                        and text
+                        and self._plain
+                        and choice.finish_reason is None
+                        and delta.tool_calls is None
+                        and delta.reasoning_content is None
+                        and delta.reasoning is None
+                        and chunk.usage is None
+                        and chunk.error is None
+                        and not choice.index
+                        and delta.refusal is None
+                        and delta.reasoning_details is None
+                        and not (tags and "<" in text)
+                        and "\x00" not in text
+                        and len(text) <= SHORT_DELTA_CHARS
+                        and len(choices) == 1
+                    ):
+                        keep(text)
+                        emit(text_delta(text))
+                        continue
+                    self._chunk(chunk, line, out)
+            else:
                 self._line(line, out)
-                if self.ended:
-                    break
-                continue
-            # The fast path: a chunk that is nothing but a short piece of clean text.
-            choices = chunk.choices
-            if choices and self._plain and chunk.error is None and chunk.usage is None:
-                choice = choices[0]
-                delta = choice.delta
-                if (
-                    delta is not None
-                    and choice.finish_reason is None
-                    and not choice.index
-                    and (text := delta.content).__class__ is str
-                    and delta.tool_calls is None
-                    and delta.reasoning_content is None
-                    and delta.reasoning is None
-                    and delta.refusal is None
-                    and delta.reasoning_details is None
-                    and text
-                    and not (tags and "<" in text)
-                    and "\x00" not in text
-                    and len(text) <= SHORT_DELTA_CHARS
-                    and len(choices) == 1
-                ):
-                    texts.append(text)
-                    out.append(TextDelta(text))
-                    continue
-            self._chunk(chunk, line, out)
             if self.ended:
-                break
-        return out
+                return
 
     def _payload(self, payload: bytes, out: list[LlmEvent]) -> None:
         try:
@@ -272,7 +265,8 @@ class OpenAiChatNormaliser(Normaliser):
         reasoning = _count(more, "reasoning_tokens") or _count(fields, "reasoning_tokens")
         read = min(read, prompt)
         written = min(written, prompt - read)
-        # Some gateways count reasoning apart from the output, or one too many: a part is never above the whole.
+        # Some gateways count reasoning apart from the output, or one too many: a part is never above the
+        # whole.
         return TokenUsage(
             prompt - read - written, read, written, output, min(reasoning, output), UsageProvenance.REPORTED
         )

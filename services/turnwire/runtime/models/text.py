@@ -1,67 +1,38 @@
-"""What a provider sends as text becomes text that every later layer can store, log and send.
-
-One rule: a surrogate pair is joined even when its halves arrive in two deltas; what stays alone, and NUL,
-becomes U+FFFD.
-"""
+"""Deltas are clean, bounded and cheap: what a provider sends as text can be stored and sent as it is."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-__all__ = ["MAX_DELTA_BYTES", "SurrogateJoiner", "clean_text", "split_delta", "utf8_length"]
+from turnwire.core.text import SurrogateJoiner
+from turnwire.extend.llm import TextDelta
+
+__all__ = ["MAX_DELTA_BYTES", "SHORT_DELTA_CHARS", "DeltaJoiner", "split_delta", "text_delta", "utf8_length"]
 
 MAX_DELTA_BYTES = 32 * 1024
 # Four bytes a character is the most UTF-8 needs, so shorter texts need no counting.
 SHORT_DELTA_CHARS = MAX_DELTA_BYTES // 4
 
-_ODD = re.compile("[\x00\ud800-\udfff]")
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_new: Callable[[type[TextDelta]], TextDelta] = object.__new__
+_set_text: Callable[[TextDelta, str], None] = TextDelta.__dict__["text"].__set__
 
 
-def _join_pair(match: re.Match[str]) -> str:
-    high, low = match.group()
-    return chr(0x10000 + ((ord(high) - 0xD800) << 10) + (ord(low) - 0xDC00))
+def text_delta(text: str) -> TextDelta:
+    """A `TextDelta` at half the cost: a frozen dataclass sets its fields the slow way, and these are many."""
+    delta = _new(TextDelta)
+    _set_text(delta, text)
+    return delta
 
 
-def clean_text(text: str) -> str:
-    """Join surrogate pairs; replace lone surrogates and NUL by U+FFFD."""
-    if text.isascii() and "\x00" not in text:
-        return text
-    if _ODD.search(text) is None:
-        return text
-    return _ODD.sub("\ufffd", _PAIR.sub(_join_pair, text))
+class DeltaJoiner(SurrogateJoiner):
+    """A joiner that tells whether half a pair waits in it."""
 
-
-class SurrogateJoiner:
-    """Cleans the deltas of one text; holds back nothing but a high surrogate at the end of a delta."""
-
-    __slots__ = ("_high",)
-
-    def __init__(self) -> None:
-        self._high = ""
+    __slots__ = ()
 
     @property
     def pending(self) -> bool:
-        """Whether half a pair is held back."""
+        """Whether the next delta may be joined to a half of the last one."""
         return bool(self._high)
-
-    def feed(self, text: str) -> str:
-        """Return the clean text of this delta, with the half that the last one left."""
-        if self._high and text:
-            text = self._high + text
-            self._high = ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            self._high = text[-1]
-            text = text[:-1]
-        return clean_text(text)
-
-    def flush(self) -> str:
-        """End of the text: a half that is still alone becomes U+FFFD."""
-        if not self._high:
-            return ""
-        self._high = ""
-        return "\ufffd"
 
 
 def utf8_length(text: str) -> int:

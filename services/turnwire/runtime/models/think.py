@@ -1,8 +1,9 @@
 """Reasoning that a model writes into its text between think tags becomes reasoning.
 
-Look-ahead is bounded by the longest tag: only a tail that may still become a tag is held back, so a `<` waits
-for the next character at most. Tags are `<think>`, `<thinking>` and `<thought>` in any case; a block ends at the
-closing tag of its own name. A tag right after a backtick is a mention, and a closing tag without a block is text.
+Look-ahead is bounded by the longest tag: only a tail that may still become a tag is held back, so a `<`
+waits for the next character at most. Tags are `<think>`, `<thinking>` and `<thought>` in any case; a block
+ends at the closing tag of its own name. A tag right after a backtick is a mention, and a closing tag
+without a block is text.
 """
 
 from __future__ import annotations
