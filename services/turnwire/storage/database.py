@@ -1,0 +1,108 @@
+"""One SQLite store of one process: lock, schema, writer, checkpoints, readers, opened and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from turnwire.storage.checkpoint import Checkpointer
+from turnwire.storage.committer import SqliteCommitter
+from turnwire.storage.lock import FileLock
+from turnwire.storage.migrate import StoreInfo, load_migrations, migrate
+from turnwire.storage.reader import Reader
+from turnwire.storage.sqlite import Synchronous, connect
+from turnwire.storage.stats import WriterStats
+from turnwire.storage.writer import GroupCommitWriter
+
+__all__ = ["Database"]
+
+
+class Database:
+    """Everything a service needs of its file.
+
+    Args:
+        path: the database file; its directory is made if need be.
+        package: the package whose `migrations/` folder holds the schema, as in `turnwire.runtime`.
+        on_fatal: called once, on the loop, when the store can no longer be written: leave the process.
+        on_health: called on the loop with False when commits begin to fail and True when they succeed again.
+        synchronous: FULL survives a power cut; NORMAL survives `kill -9`, not a power cut.
+        spacing: minimum seconds between two groups that hold nothing urgent.
+        retry_for: seconds for which a failing store is tried before `on_fatal`.
+        readers: reads at once.
+    """
+
+    writer: GroupCommitWriter
+    reader: Reader
+    info: StoreInfo
+
+    def __init__(
+        self,
+        path: Path,
+        package: str,
+        *,
+        on_fatal: Callable[[BaseException], None],
+        on_health: Callable[[bool], None] | None = None,
+        synchronous: Synchronous = "FULL",
+        spacing: float = 0.005,
+        retry_for: float = 30.0,
+        readers: int = 2,
+    ) -> None:
+        self.stats = WriterStats()
+        self.reader = Reader(partial(connect, path, read_only=True, busy_timeout=2.0), threads=readers)
+        self._path = path
+        self._package = package
+        self._lock = FileLock(path)
+        open_connection = partial(connect, path, synchronous=synchronous)
+        self._connect = open_connection
+        self._checkpointer = Checkpointer(
+            open_connection, self.stats, lambda error: self.writer.report_fatal(error)
+        )
+        committer = SqliteCommitter(
+            open_connection,
+            retry_for=retry_for,
+            stats=self.stats,
+            checkpointer=self._checkpointer,
+            on_health=lambda healthy: self.writer.report_health(healthy),
+        )
+        self.writer = GroupCommitWriter(
+            committer,
+            on_fatal=on_fatal,
+            on_health=on_health,
+            stats=self.stats,
+            spacing=spacing,
+            stuck_after=2 * retry_for + 30,
+        )
+
+    async def open(self) -> None:
+        """Lock the file, bring its schema up to date and start the threads.
+
+        Raises:
+            WrongState: STORE_LOCKED, another process has it; SCHEMA_NEWER, a later version wrote it.
+            sqlite3.Error: the file cannot be opened or is damaged.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+        try:
+            self.info = await asyncio.to_thread(self._prepare)
+            await self.writer.start()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._checkpointer.start()
+
+    async def close(self) -> None:
+        """Commit what waits, close every connection and give the lock back."""
+        await self.writer.stop()
+        await asyncio.to_thread(self._checkpointer.stop)
+        await self.reader.close()
+        self._lock.release()
+
+    def _prepare(self) -> StoreInfo:
+        db: sqlite3.Connection = self._connect()
+        try:
+            return migrate(db, load_migrations(self._package))
+        finally:
+            db.close()

@@ -1,0 +1,120 @@
+"""Schema changes: numbered scripts, forward only, each applied whole or not at all, never edited."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+
+from turnwire.core.errors import WrongState
+
+__all__ = ["Migration", "StoreInfo", "load_migrations", "migrate", "renew_log_id"]
+
+_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+
+_OWN_TABLES = (
+    "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"
+    " applied_at BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS store_info (only_row INTEGER PRIMARY KEY CHECK (only_row = 1),"
+    " log_id TEXT NOT NULL, created_at BIGINT NOT NULL)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """Identity of a store: `log_id` (16 hex digits) is new whenever it is created or restored.
+
+    `created_at` is in microseconds since 1970, by the wall clock of the process that created it.
+    """
+
+    log_id: str
+    created_at: int
+    version: int
+
+
+def load_migrations(package: str) -> list[Migration]:
+    """Read `migrations/0001_what.sql` and so on from a package.
+
+    Raises:
+        ValueError: the numbers do not run 1, 2, 3 ... without a gap.
+    """
+    found = []
+    for entry in sorted(resources.files(package).joinpath("migrations").iterdir(), key=lambda e: e.name):
+        if match := _NAME.fullmatch(entry.name):
+            found.append(Migration(int(match[1]), entry.name, entry.read_text("utf-8")))
+    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"migrations of {package} are not numbered 1..{len(found)}")
+    return found
+
+
+def migrate(db: sqlite3.Connection, migrations: list[Migration]) -> StoreInfo:
+    """Bring the store up to the newest schema and say which store it is.
+
+    Raises:
+        WrongState: SCHEMA_NEWER, the file was written by a later version.
+        sqlite3.Error: a script failed; the schema is as it was before that script.
+    """
+    with _transaction(db):
+        for table in _OWN_TABLES:
+            db.execute(table)
+        db.execute(
+            "INSERT INTO store_info SELECT 1, ?, ? WHERE NOT EXISTS (SELECT 1 FROM store_info)",
+            (secrets.token_hex(8), time.time_ns() // 1000),
+        )
+    current: int = db.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()[0]
+    if current > len(migrations):
+        raise WrongState(
+            f"this store has schema {current}, and this version of turnwire knows {len(migrations)}: "
+            "run the version that wrote it or a later one, or name another data directory",
+            reason="SCHEMA_NEWER",
+            found=str(current),
+            known=str(len(migrations)),
+        )
+    for migration in migrations[current:]:
+        _apply(db, migration)
+    log_id, created_at = db.execute("SELECT log_id, created_at FROM store_info").fetchone()
+    return StoreInfo(log_id, created_at, len(migrations))
+
+
+def renew_log_id(db: sqlite3.Connection) -> str:
+    """Give a restored store a new identity, so that cursors into what was lost are refused; returns it."""
+    log_id = secrets.token_hex(8)
+    db.execute("UPDATE store_info SET log_id = ?", (log_id,))
+    return log_id
+
+
+def _apply(db: sqlite3.Connection, migration: Migration) -> None:
+    # Not inside `_transaction`: executescript commits what is open before it begins.
+    try:
+        db.executescript(f"BEGIN IMMEDIATE;\n{migration.sql}")
+        db.execute(
+            "INSERT INTO schema_version VALUES (?, ?, ?)",
+            (migration.version, migration.name, time.time_ns() // 1000),
+        )
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")

@@ -1,0 +1,110 @@
+"""SQLite connections: every pragma is set here and nowhere else, and every driver error is classed here."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Literal
+
+__all__ = [
+    "Synchronous",
+    "connect",
+    "describe",
+    "is_corruption",
+    "is_transient",
+    "reclaim",
+    "wants_reconnect",
+]
+
+Synchronous = Literal["FULL", "NORMAL"]
+
+# A WAL that outgrew this is cut back when it starts anew.
+_WAL_KEEP_BYTES = 64 * 1024 * 1024
+_CACHE_KIB = 4096
+
+_TRANSIENT = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+_CORRUPTION = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_RECONNECT = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL}
+
+
+def connect(
+    path: Path, *, synchronous: Synchronous = "FULL", read_only: bool = False, busy_timeout: float = 0.1
+) -> sqlite3.Connection:
+    """Open one connection in autocommit mode: transactions are begun and ended by hand.
+
+    Args:
+        path: the database file; created, in WAL mode, unless `read_only`.
+        synchronous: FULL survives a power cut, NORMAL survives the end of the process only.
+        read_only: refuse every write; the file must exist.
+        busy_timeout: seconds the driver itself waits for a lock.
+    """
+    db = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}",
+        uri=True,
+        timeout=busy_timeout,
+        isolation_level=None,
+        check_same_thread=False,  # opened by one thread and used by another, never by two at once
+        cached_statements=256,
+    )
+    try:
+        for pragma in _pragmas(synchronous, read_only):
+            db.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _pragmas(synchronous: Synchronous, read_only: bool) -> tuple[str, ...]:
+    if read_only:
+        return ("query_only=ON", f"cache_size=-{_CACHE_KIB}")
+    return (
+        "auto_vacuum=INCREMENTAL",  # counts only in an empty file, hence before WAL writes its header
+        "journal_mode=WAL",
+        f"synchronous={synchronous}",
+        "wal_autocheckpoint=0",  # the checkpoint thread and the writer see to it, see checkpoint.py
+        f"journal_size_limit={_WAL_KEEP_BYTES}",
+        "foreign_keys=ON",
+        "secure_delete=FAST",  # builds differ in their default; ON would write every freed page once more
+        f"cache_size=-{_CACHE_KIB}",
+    )
+
+
+def _code(error: BaseException) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None) if isinstance(error, sqlite3.Error) else None
+    return None if code is None else code & 0xFF
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether the same transaction may succeed later: busy, I/O, disk full, memory."""
+    return isinstance(error, MemoryError) or _code(error) in _TRANSIENT
+
+
+def is_corruption(error: BaseException) -> bool:
+    """Say whether the file itself is damaged, so that nothing read or written is to be trusted."""
+    return _code(error) in _CORRUPTION
+
+
+def wants_reconnect(error: BaseException) -> bool:
+    """Say whether the connection may be the broken part, so that a retry should open a new one."""
+    return _code(error) in _RECONNECT
+
+
+def describe(error: BaseException) -> str:
+    """Name a driver error without its text, which may quote values."""
+    return getattr(error, "sqlite_errorname", None) or type(error).__name__
+
+
+def reclaim(db: sqlite3.Connection, pages: int = 500) -> None:
+    """Give up to `pages` free pages back to the file system; call it in a transaction after deletions."""
+    db.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
