@@ -1,0 +1,1 @@
+"""The benchmarks: every figure is measured beside the floors, in one interleaved run, on processes as shipped."""

@@ -1,0 +1,1 @@
+"""Generated from floor.proto by `python -m bench.floors.generate`; never edited."""

@@ -1,0 +1,2 @@
+def shipped_settings():
+    return {"synchronous": "FULL", "spacing_ms": "5"}
