@@ -45,8 +45,8 @@ def errors_page() -> str:
     lines = [
         NOTICE.format(source="error_reason.proto"),
         "# Errors\n",
-        "A call that fails carries one `google.rpc.ErrorInfo` of domain `turnwire.dev` with one of these reasons.",
-        "The code says what a program may do, the reason which case it is; nobody parses the message.",
+        "A call that fails has a `google.rpc.ErrorInfo` of domain `turnwire.dev`, with one of these reasons:",
+        "the code says what a program may do, the reason which case it is; nobody parses the message.",
         "Words in parentheses are keys of the metadata.\n",
         "| reason | code | meaning |",
         "|---|---|---|",
