@@ -12,7 +12,9 @@ from typing import ClassVar
 
 __all__ = [
     "AlreadyExists",
+    "Cancelled",
     "Conflict",
+    "DeadlineExceeded",
     "Exhausted",
     "Expired",
     "FieldViolation",
@@ -40,7 +42,7 @@ class TurnwireError(Exception):
     default_reason: ClassVar[str] = "INTERNAL"
 
     def __init__(
-        self, message: str, *, reason: str = "", retry_after: float | None = None, **metadata: str
+        self, message: str, /, *, reason: str = "", retry_after: float | None = None, **metadata: str
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -65,12 +67,13 @@ class InvalidRequest(TurnwireError):
     def __init__(
         self,
         message: str,
+        /,
         *,
         reason: str = "",
         violations: Sequence[FieldViolation] = (),
         **metadata: str,
     ) -> None:
-        super().__init__(message, reason=reason, **metadata)
+        super().__init__(message, reason=reason, retry_after=None, **metadata)
         self.violations = tuple(violations)
 
 
@@ -132,3 +135,15 @@ class NotServed(TurnwireError):
     """Part of the contract that this server does not serve. UNIMPLEMENTED."""
 
     default_reason = "FEATURE_NOT_SERVED"
+
+
+class DeadlineExceeded(TurnwireError):
+    """The caller's time ran out before the answer; what was asked may have happened. DEADLINE_EXCEEDED."""
+
+    default_reason = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(TurnwireError):
+    """The call was cancelled before the answer; what was asked may have happened. CANCELLED."""
+
+    default_reason = "CALL_CANCELLED"
