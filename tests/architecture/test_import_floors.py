@@ -20,8 +20,7 @@ FLOORS = {
 
 # Inside the runtime; a module may import what stands on its own line or above.
 RUNTIME_ORDER = (
-    {"domain", "settings"},
-    {"ports"},
+    {"domain", "ports", "settings"},
     {"engine"},
     {"models", "store", "migrations", "log", "links"},
     {"codec", "servicer", "servicers"},
