@@ -88,16 +88,28 @@ class Checkpointer:
 
     def _run(self) -> None:
         try:
-            db = self._connect()
-            try:
-                self._loop(db)
-            finally:
-                db.close()
+            db = self._patient_connect()
+            if db is not None:
+                try:
+                    self._loop(db)
+                finally:
+                    db.close()
         except BaseException as error:
             if self._stop.is_set():
                 _warn("last", error)
                 return
             self._on_fatal(error)
+
+    def _patient_connect(self) -> sqlite3.Connection | None:
+        while True:
+            try:
+                return self._connect()
+            except sqlite3.Error as error:
+                if not is_transient(error):
+                    raise
+                _warn("open", error)
+            if self._stop.wait(self._restart_retry):
+                return None
 
     def _loop(self, db: sqlite3.Connection) -> None:
         self._page_bytes = db.execute("PRAGMA page_size").fetchone()[0] + _FRAME_HEADER_BYTES

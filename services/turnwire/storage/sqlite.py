@@ -57,6 +57,9 @@ def connect(
         cached_statements=256,
     )
     try:
+        if not read_only and db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
+            # Counts only in an empty file, so before WAL writes its header; later it would take the write lock.
+            db.execute("PRAGMA auto_vacuum=INCREMENTAL")
         for pragma in _pragmas(synchronous, read_only):
             db.execute(f"PRAGMA {pragma}")
     except BaseException:
@@ -69,7 +72,6 @@ def _pragmas(synchronous: Synchronous, read_only: bool) -> tuple[str, ...]:
     if read_only:
         return ("query_only=ON", f"cache_size=-{_CACHE_KIB}")
     return (
-        "auto_vacuum=INCREMENTAL",  # counts only in an empty file, hence before WAL writes its header
         "journal_mode=WAL",
         f"synchronous={synchronous}",
         "wal_autocheckpoint=0",  # the checkpoint thread and the writer see to it, see checkpoint.py
