@@ -1,0 +1,213 @@
+"""Each unary call as a value: path, request, answer type and time limit; both clients only carry them out.
+
+Every operation may be repeated: reads change nothing, and what changes something carries an idempotency key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message as ProtoMessage
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from turnwire.api.common.v1.tool_pb2 import RangeUnit, ReadRange
+from turnwire.api.control.v1 import control_service_pb2 as control
+from turnwire.api.runtime.v1 import agent_service_pb2 as agents
+from turnwire.api.runtime.v1 import thread_service_pb2 as threads
+from turnwire.api.runtime.v1 import turn_service_pb2 as turns
+from turnwire.api.runtime.v1.thread_pb2 import Thread
+from turnwire.api.runtime.v1.turn_pb2 import TurnSpec, TurnView
+from turnwire_client.spec import agent_name, duration, new_id, thread_name
+
+__all__ = [
+    "AGENTS",
+    "CONTROL",
+    "MAX_WAIT",
+    "Operation",
+    "READ_TOOL_RESULT",
+    "RUN_TURN",
+    "THREADS",
+    "TURNS",
+    "WATCH_TURN",
+    "continue_turn",
+    "create_thread",
+    "delete_thread",
+    "get_agent",
+    "get_thread",
+    "get_turn",
+    "list_actions",
+    "list_agents",
+    "list_commands",
+    "list_messages",
+    "list_threads",
+    "list_turns",
+    "read_tool_result",
+    "resolve_action",
+    "send_command",
+    "server_info",
+    "start_turn",
+]
+
+_R = TypeVar("_R", bound=ProtoMessage)
+
+AGENTS = "/turnwire.api.runtime.v1.AgentService"
+CONTROL = "/turnwire.api.control.v1.ControlService"
+THREADS = "/turnwire.api.runtime.v1.ThreadService"
+TURNS = "/turnwire.api.runtime.v1.TurnService"
+RUN_TURN = f"{TURNS}/RunTurn"
+WATCH_TURN = f"{TURNS}/WatchTurn"
+READ_TOOL_RESULT = f"{TURNS}/ReadToolResult"
+
+# Longest wait that a server grants in one call, in seconds; a longer wait is several calls.
+MAX_WAIT = 300.0
+
+_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[_R]):
+    """One unary call; `timeout` in seconds bounds each attempt."""
+
+    path: str
+    request: ProtoMessage
+    response: type[_R]
+    timeout: float = _TIMEOUT
+
+
+def server_info() -> Operation[agents.GetServerInfoResponse]:
+    return Operation(f"{AGENTS}/GetServerInfo", agents.GetServerInfoRequest(), agents.GetServerInfoResponse)
+
+
+def get_agent(agent: str) -> Operation[agents.GetAgentResponse]:
+    return Operation(
+        f"{AGENTS}/GetAgent", agents.GetAgentRequest(name=agent_name(agent)), agents.GetAgentResponse
+    )
+
+
+def list_agents(page_size: int) -> Callable[[str], Operation[agents.ListAgentsResponse]]:
+    def page(token: str) -> Operation[agents.ListAgentsResponse]:
+        request = agents.ListAgentsRequest(page_size=page_size, page_token=token)
+        return Operation(f"{AGENTS}/ListAgents", request, agents.ListAgentsResponse)
+
+    return page
+
+
+def start_turn(
+    spec: TurnSpec, request_id: str | None, not_before: float | None
+) -> Operation[turns.StartTurnResponse]:
+    request = turns.StartTurnRequest(request_id=request_id or new_id(), spec=spec)
+    if not_before is not None:
+        moment = Timestamp()
+        moment.FromNanoseconds(round(not_before * 1e9))
+        request.not_before_time.CopyFrom(moment)
+    return Operation(f"{TURNS}/StartTurn", request, turns.StartTurnResponse)
+
+
+def get_turn(name: str, wait: float, full: bool) -> Operation[turns.GetTurnResponse]:
+    request = turns.GetTurnRequest(
+        name=name,
+        wait_timeout=duration(wait) if wait > 0 else None,
+        view=TurnView.TURN_VIEW_FULL if full else TurnView.TURN_VIEW_BASIC,
+    )
+    return Operation(f"{TURNS}/GetTurn", request, turns.GetTurnResponse, _TIMEOUT + wait)
+
+
+def list_turns(
+    thread: str, query: str, page_size: int
+) -> Callable[[str], Operation[turns.ListTurnsResponse]]:
+    def page(token: str) -> Operation[turns.ListTurnsResponse]:
+        request = turns.ListTurnsRequest(
+            parent=thread_name(thread), page_size=page_size, page_token=token, filter=query
+        )
+        return Operation(f"{TURNS}/ListTurns", request, turns.ListTurnsResponse)
+
+    return page
+
+
+def continue_turn(turn: str, steps: int, request_id: str | None) -> Operation[turns.ContinueTurnResponse]:
+    request = turns.ContinueTurnRequest(turn=turn, request_id=request_id or new_id(), steps=steps)
+    return Operation(f"{TURNS}/ContinueTurn", request, turns.ContinueTurnResponse)
+
+
+def resolve_action(request: turns.ResolveActionRequest) -> Operation[turns.ResolveActionResponse]:
+    if not request.request_id:
+        request.request_id = new_id()
+    return Operation(f"{TURNS}/ResolveAction", request, turns.ResolveActionResponse)
+
+
+def list_actions(
+    parent: str, query: str, page_size: int
+) -> Callable[[str], Operation[turns.ListActionsResponse]]:
+    def page(token: str) -> Operation[turns.ListActionsResponse]:
+        request = turns.ListActionsRequest(
+            parent=thread_name(parent), page_size=page_size, page_token=token, filter=query
+        )
+        return Operation(f"{TURNS}/ListActions", request, turns.ListActionsResponse)
+
+    return page
+
+
+def read_tool_result(
+    turn: str, call_id: str, offset: int, length: int, unit: RangeUnit
+) -> turns.ReadToolResultRequest:
+    whole = offset == 0 and length == 0
+    span = None if whole else ReadRange(unit=unit, offset=offset, length=length)
+    return turns.ReadToolResultRequest(turn=turn, call_id=call_id, range=span)
+
+
+def create_thread(
+    thread: Thread, thread_id: str, request_id: str | None
+) -> Operation[threads.CreateThreadResponse]:
+    request = threads.CreateThreadRequest(
+        request_id=request_id or new_id(), thread_id=thread_id, thread=thread
+    )
+    return Operation(f"{THREADS}/CreateThread", request, threads.CreateThreadResponse)
+
+
+def get_thread(thread: str, message_count: int) -> Operation[threads.GetThreadResponse]:
+    request = threads.GetThreadRequest(name=thread_name(thread), message_count=message_count)
+    return Operation(f"{THREADS}/GetThread", request, threads.GetThreadResponse)
+
+
+def delete_thread(thread: str) -> Operation[threads.DeleteThreadResponse]:
+    request = threads.DeleteThreadRequest(name=thread_name(thread))
+    return Operation(f"{THREADS}/DeleteThread", request, threads.DeleteThreadResponse)
+
+
+def list_threads(query: str, page_size: int) -> Callable[[str], Operation[threads.ListThreadsResponse]]:
+    def page(token: str) -> Operation[threads.ListThreadsResponse]:
+        request = threads.ListThreadsRequest(page_size=page_size, page_token=token, filter=query)
+        return Operation(f"{THREADS}/ListThreads", request, threads.ListThreadsResponse)
+
+    return page
+
+
+def list_messages(
+    thread: str, include_hidden: bool, page_size: int
+) -> Callable[[str], Operation[threads.ListMessagesResponse]]:
+    def page(token: str) -> Operation[threads.ListMessagesResponse]:
+        request = threads.ListMessagesRequest(
+            parent=thread_name(thread),
+            page_size=page_size,
+            page_token=token,
+            include_hidden=include_hidden,
+        )
+        return Operation(f"{THREADS}/ListMessages", request, threads.ListMessagesResponse)
+
+    return page
+
+
+def send_command(request: control.SendCommandRequest) -> Operation[control.SendCommandResponse]:
+    wait = request.wait_timeout
+    seconds = wait.seconds + wait.nanos / 1e9
+    return Operation(f"{CONTROL}/SendCommand", request, control.SendCommandResponse, _TIMEOUT + seconds)
+
+
+def list_commands(query: str, page_size: int) -> Callable[[str], Operation[control.ListCommandsResponse]]:
+    def page(token: str) -> Operation[control.ListCommandsResponse]:
+        request = control.ListCommandsRequest(page_size=page_size, page_token=token, filter=query)
+        return Operation(f"{CONTROL}/ListCommands", request, control.ListCommandsResponse)
+
+    return page
