@@ -58,7 +58,7 @@ def connect(
     )
     try:
         if not read_only and db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
-            # Counts only in an empty file, so before WAL writes its header; later it would take the write lock.
+            # Counts only in an empty file, so before WAL writes its header; later it takes the write lock.
             db.execute("PRAGMA auto_vacuum=INCREMENTAL")
         for pragma in _pragmas(synchronous, read_only):
             db.execute(f"PRAGMA {pragma}")
