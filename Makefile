@@ -35,8 +35,8 @@ test-slow: setup ## Run the tests that the default suite leaves out
 coverage: setup ## Run the test suite and report branch coverage
 	@scripts/coverage.sh $(TESTS)
 
-bench: setup ## Measure what the README states
-	$(V)/python -m bench
+bench: setup ## Measure the services beside the floors; ARGS="--help" lists the options
+	$(V)/python -m bench.run $(ARGS)
 
 fmt: setup ## Format Python and proto files
 	$(V)/ruff format . && $(V)/ruff check --fix-only --quiet .
