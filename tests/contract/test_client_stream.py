@@ -267,7 +267,7 @@ async def test_a_reader_may_set_its_own_limit() -> None:
             async with client.run_turn(agent="demo", text="hello", timeout=0.3) as stream:
                 async for _ in stream:
                     pass
-        assert caught.value.reason == "DEADLINE_EXCEEDED"  # type: ignore[attr-defined]
+        assert caught.value.reason == "DEADLINE_EXCEEDED"
 
 
 async def test_reader_options_travel_with_every_request() -> None:

@@ -122,6 +122,16 @@ class ScriptedRuntime(
     async def play(self, request: Any, context: Any, response: Any) -> AsyncIterator[Any]:
         self.note(request, context)
         leg = self.legs.popleft() if self.legs else Leg()
+        over = False
+        try:
+            async for message in self.leg(leg, request, context, response):
+                yield message
+            over = True
+        finally:
+            if not over:
+                self.detached.set()
+
+    async def leg(self, leg: Leg, request: Any, context: Any, response: Any) -> AsyncIterator[Any]:
         if leg.failure and leg.until == 0:
             await leg.failure.abort(context)
         if leg.header:
@@ -135,7 +145,7 @@ class ScriptedRuntime(
         if leg.failure:
             await leg.failure.abort(context)
         if leg.silent:
-            await self.hold()
+            await asyncio.sleep(3600)
 
     async def hold(self) -> None:
         try:

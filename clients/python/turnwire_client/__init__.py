@@ -6,7 +6,9 @@ from turnwire_client.client import AsyncClient
 from turnwire_client.connection import Tls
 from turnwire_client.errors import (
     AlreadyExists,
+    Cancelled,
     Conflict,
+    DeadlineExceeded,
     Exhausted,
     Expired,
     FieldViolation,
@@ -32,8 +34,10 @@ __all__ = [
     "AlreadyExists",
     "AsyncClient",
     "AsyncTurnStream",
+    "Cancelled",
     "Client",
     "Conflict",
+    "DeadlineExceeded",
     "Exhausted",
     "Expired",
     "FieldViolation",

@@ -1,7 +1,7 @@
 """Every failed call becomes one of these classes, here and nowhere else: class by code, case by `reason`.
 
-Codes, classes and reasons are those of the server's error catalog (`docs/errors.md`). Answers that carry no
-reason get one here: MESSAGE_TOO_LARGE, METHOD_UNKNOWN, UNREACHABLE, or the bare name of any other code.
+Codes, classes and reasons are those of the server's error catalog (`docs/errors.md`). Answers without a
+reason get one here: MESSAGE_TOO_LARGE, METHOD_UNKNOWN, UNREACHABLE, CALL_CANCELLED, or their code's name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 __all__ = [
     "AlreadyExists",
+    "Cancelled",
     "Conflict",
+    "DeadlineExceeded",
     "Exhausted",
     "Expired",
     "FieldViolation",
@@ -145,6 +147,18 @@ class NotServed(TurnwireError):
     default_code = grpc.StatusCode.UNIMPLEMENTED
 
 
+class Cancelled(TurnwireError):
+    """The call was given up, by the caller or on the way."""
+
+    default_code = grpc.StatusCode.CANCELLED
+
+
+class DeadlineExceeded(TurnwireError):
+    """The call's own deadline passed; what it asked for may have happened."""
+
+    default_code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 _FAMILIES: dict[grpc.StatusCode, type[TurnwireError]] = {
     family.default_code: family for family in TurnwireError.__subclasses__()
 }
@@ -154,6 +168,7 @@ _BARE_REASONS = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: "MESSAGE_TOO_LARGE",
     grpc.StatusCode.UNIMPLEMENTED: "METHOD_UNKNOWN",
     grpc.StatusCode.UNAVAILABLE: "UNREACHABLE",
+    grpc.StatusCode.CANCELLED: "CALL_CANCELLED",
 }
 
 
