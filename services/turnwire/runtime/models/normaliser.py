@@ -136,6 +136,11 @@ class Normaliser(ABC):
             )
         return out
 
+    @property
+    def reasoned(self) -> bool:
+        """Whether the provider has said why it stopped, so that nothing but the end mark can be missing."""
+        return bool(self._reason)
+
     def partial(self) -> str:
         """The text so far, at most 256 KiB of it."""
         return cut("".join(self._texts), MAX_PARTIAL_BYTES)

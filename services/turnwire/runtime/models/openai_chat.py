@@ -92,8 +92,7 @@ class OpenAiChatNormaliser(Normaliser):
     _details: list[dict[str, Any]] | None = None
 
     def _read(self, lines: list[bytes], out: list[LlmEvent]) -> None:
-        decode, tags = _decode, self._think is not None
-        keep, emit = self._texts.append, out.append
+        decode, tags, keep, emit = _decode, self._think is not None, self._texts.append, out.append
         for line in lines:
             if not line and not self._pending:
                 continue

@@ -1,0 +1,97 @@
+"""Every model here makes batches of events; the port's stream of single events is cut from them in one place.
+
+A batch is what one read of the network completed, so wrappers (retry, fallback, recording) cost once per read
+and not once per token.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from turnwire.extend.llm import (
+    Finish,
+    LlmEvent,
+    ModelRequest,
+    ReasoningDelta,
+    StreamFailure,
+    TextDelta,
+    ToolCallComplete,
+    ToolCallFragment,
+)
+
+__all__ = ["BatchedModel", "Batches", "OnSent", "OnWait", "begin", "failure_in", "has_visible", "is_terminal"]
+
+OnSent = Callable[[], None]
+# What is awaited, for how many seconds, and the failure that caused it.
+OnWait = Callable[[str, float, StreamFailure], None]
+Batches = AsyncGenerator[list[LlmEvent], None]
+
+_VISIBLE = (TextDelta, ReasoningDelta, ToolCallFragment, ToolCallComplete)
+
+
+class BatchedModel(ABC):
+    """A model of some provider.
+
+    Its streams end with exactly one `Finish` or `StreamFailure` and never raise for trouble of a provider.
+    Closing a stream, or cancelling its consumer, closes the connection at once.
+    """
+
+    def __init__(self, name: str, provider: str) -> None:
+        self._name = name
+        self._provider = provider
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return self._name
+
+    @property
+    def provider(self) -> str:
+        """Name of the provider, for what must be replayed to it later."""
+        return self._provider
+
+    @abstractmethod
+    def batches(self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None) -> Batches:
+        """Yield events in non-empty batches; the last event of the last one is the terminal one."""
+
+    async def stream(
+        self, request: ModelRequest, *, on_sent: OnSent | None = None, on_wait: OnWait | None = None
+    ) -> AsyncGenerator[LlmEvent, None]:
+        """Yield events one by one.
+
+        Args:
+            on_sent: called when the request has really been sent, once per attempt.
+            on_wait: told of each wait before a repeated attempt, and of each change to another model.
+        """
+        async with aclosing(self.batches(request, on_sent=on_sent, on_wait=on_wait)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+
+def is_terminal(batch: list[LlmEvent]) -> bool:
+    """Whether the stream ends with this batch."""
+    return bool(batch) and isinstance(batch[-1], (Finish, StreamFailure))
+
+
+def failure_in(batch: list[LlmEvent]) -> StreamFailure | None:
+    """The failure that ends the stream with this batch, if one does."""
+    last = batch[-1] if batch else None
+    return last if isinstance(last, StreamFailure) else None
+
+
+def has_visible(batch: list[LlmEvent]) -> bool:
+    """Whether somebody may have seen something of this batch, so that it cannot be taken back silently."""
+    return any(isinstance(event, _VISIBLE) for event in batch)
+
+
+async def begin(batches: Batches) -> list[list[LlmEvent]]:
+    """Read until something is visible or the stream ends: what came so far can still be taken back."""
+    begun: list[list[LlmEvent]] = []
+    async for batch in batches:
+        begun.append(batch)
+        if has_visible(batch) or is_terminal(batch):
+            break
+    return begun

@@ -1,0 +1,63 @@
+"""What an HTTP model must know of each wire format: where to send, how to write, how to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turnwire.extend.llm import ModelRequest
+from turnwire.runtime.models.anthropic import AnthropicNormaliser
+from turnwire.runtime.models.anthropic_request import encode_messages
+from turnwire.runtime.models.normaliser import Normaliser
+from turnwire.runtime.models.openai_chat import OpenAiChatNormaliser
+from turnwire.runtime.models.openai_request import encode_chat
+from turnwire.runtime.models.settings import ProviderProfile, WireFormat
+from turnwire.runtime.models.think import ThinkSplitter
+
+__all__ = ["DIALECTS", "Dialect", "make_normaliser"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One wire format."""
+
+    encode: Callable[[ModelRequest, ProviderProfile, bool], bytes]
+    path: Callable[[str, bool], str]
+    headers: Callable[[str], dict[str, str]]
+    normaliser: type[Normaliser]
+    tags_by_default: bool = False
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
+def _anthropic_headers(key: str) -> dict[str, str]:
+    headers = {"anthropic-version": "2023-06-01"}
+    return headers | {"x-api-key": key} if key else headers
+
+
+DIALECTS: dict[WireFormat, Dialect] = {
+    "openai-chat": Dialect(
+        lambda request, profile, stream: encode_chat(request, profile, stream=stream),
+        lambda _model, _stream: "/chat/completions",
+        _bearer,
+        OpenAiChatNormaliser,
+        tags_by_default=True,
+    ),
+    "anthropic": Dialect(
+        lambda request, profile, stream: encode_messages(request, profile, stream=stream),
+        lambda _model, _stream: "/v1/messages",
+        _anthropic_headers,
+        AnthropicNormaliser,
+    ),
+}
+
+
+def make_normaliser(provider: str, profile: ProviderProfile) -> Normaliser:
+    """A fresh normaliser for one answer of this provider."""
+    dialect = DIALECTS[profile.format]
+    tags = profile.think_tags
+    wanted = tags in ("on", "inside") or (tags == "auto" and dialect.tags_by_default)
+    think = ThinkSplitter(inside=tags == "inside") if wanted else None
+    return dialect.normaliser(provider, think=think, null_finish_ok=profile.null_finish_ok)

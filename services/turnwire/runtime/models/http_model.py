@@ -1,0 +1,161 @@
+"""A model behind HTTP: one exchange per attempt, read piece by piece, closed whenever the consumer leaves."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Protocol
+
+from turnwire.extend.llm import FailureKind, LlmEvent, ModelRequest, StreamFailure
+from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, failure_in
+from turnwire.runtime.models.connector import Connector, Exchange, TransportTrouble
+from turnwire.runtime.models.dialects import DIALECTS, make_normaliser
+from turnwire.runtime.models.failures import failure_of, http_failure
+from turnwire.runtime.models.normaliser import Normaliser
+from turnwire.runtime.models.settings import LimitSettings, ProviderProfile
+
+__all__ = ["HttpModel", "Tap"]
+
+logger = logging.getLogger(__name__)
+
+_CANNOT_STREAM = re.compile(r"\bstream(?:ing|ed)?\b", re.I)
+
+
+class Tap(Protocol):
+    """Sees the raw bytes of each good answer."""
+
+    def begin(self, provider: str, profile: ProviderProfile, model: str) -> None:
+        """An answer begins."""
+
+    def data(self, data: bytes) -> None:
+        """The next bytes of it."""
+
+    def end(self) -> None:
+        """The answer is over, whole or not."""
+
+
+class HttpModel(BatchedModel):
+    """One model of one provider.
+
+    Args:
+        provider: prefix of the provider.
+        model: the provider's name for the model.
+        profile: where the provider is and how it differs.
+        connector: the shared session.
+        limits: time limits.
+        tap: gives the observer of one call's bytes, if any.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        profile: ProviderProfile,
+        connector: Connector,
+        limits: LimitSettings,
+        *,
+        tap: Callable[[], Tap] | None = None,
+    ) -> None:
+        super().__init__(f"{provider}:{model}", provider)
+        self._model = model
+        self._profile = profile
+        self._connector = connector
+        self._limits = limits
+        self._tap = tap
+        self._dialect = DIALECTS[profile.format]
+        self._key = profile.api_key.get_secret_value() if profile.api_key else ""
+        self._headers = {"content-type": "application/json", "accept-encoding": "identity"}
+        self._headers |= self._dialect.headers(self._key)
+        self._headers |= {name.lower(): value.get_secret_value() for name, value in profile.headers.items()}
+
+    async def batches(
+        self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
+    ) -> Batches:
+        """Ask once; ask once more without streaming where the server refuses to stream with tools."""
+        request = replace(request, model=self._model)
+        streaming = self._profile.streaming
+        refused: StreamFailure | None = None
+        async with aclosing(self._exchange(request, streaming, on_sent)) as batches:
+            async for batch in batches:
+                refused = failure_in(batch)
+                if streaming and request.tools and refused is not None and _refuses_stream(refused):
+                    break
+                refused = None
+                yield batch
+        if refused is None:
+            return
+        logger.info("model.plain_request", extra={"model": self.name})
+        if on_wait is not None:
+            on_wait("model.plain_request", 0.0, refused)
+        async with aclosing(self._exchange(request, False, on_sent)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def _exchange(self, request: ModelRequest, streaming: bool, on_sent: OnSent | None) -> Batches:
+        normaliser = make_normaliser(self.provider, self._profile)
+        try:
+            exchange = await self._open(request, streaming, on_sent)
+        except ValueError as error:
+            yield normaliser.fail(
+                failure_of(FailureKind.INVALID_REQUEST, f"the request cannot be written: {error}")
+            )
+            return
+        except TransportTrouble as trouble:
+            yield normaliser.fail(failure_of(trouble.kind, trouble.message))
+            return
+        tap = self._tap() if self._tap is not None and exchange.status < 300 else None
+        try:
+            if exchange.status >= 300:
+                yield [await self._refusal(exchange)]
+                return
+            if tap is not None:
+                tap.begin(self.provider, self._profile, self._model)
+            while not normaliser.ended:
+                batch = await self._next(exchange, normaliser, tap)
+                if batch:
+                    yield batch
+        finally:
+            if normaliser.ended:
+                exchange.finish()
+            else:
+                exchange.close()
+            if tap is not None:
+                tap.end()
+
+    async def _open(self, request: ModelRequest, streaming: bool, on_sent: OnSent | None) -> Exchange:
+        body = self._dialect.encode(request, self._profile, streaming)
+        url = self._profile.base_url + self._dialect.path(self._model, streaming)
+        limits = self._limits
+        if not streaming:
+            # The whole answer is the first chunk.
+            longest = max(limits.first_chunk_seconds, limits.whole_call_seconds)
+            limits = limits.model_copy(update={"between_chunks_seconds": longest})
+        return await self._connector.open(url, self._headers, body, limits, on_sent=on_sent)
+
+    async def _next(self, exchange: Exchange, normaliser: Normaliser, tap: Tap | None) -> list[LlmEvent]:
+        try:
+            data = await exchange.read()
+        except TransportTrouble as trouble:
+            exchange.close()
+            if normaliser.reasoned and trouble.kind is FailureKind.CONNECTION:
+                # The answer was whole; only its end mark got lost.
+                return normaliser.close()
+            return normaliser.fail(failure_of(trouble.kind, trouble.message))
+        if not data:
+            return normaliser.close()
+        if tap is not None:
+            tap.data(data)
+        return normaliser.feed(data)
+
+    async def _refusal(self, exchange: Exchange) -> StreamFailure:
+        body = await exchange.read_error()
+        exchange.close()
+        secrets = (self._key, *(value.get_secret_value() for value in self._profile.headers.values()))
+        return http_failure(exchange.status, body, exchange.headers, provider=self.provider, secrets=secrets)
+
+
+def _refuses_stream(failure: StreamFailure) -> bool:
+    return failure.status_code in (400, 405, 415, 422, 501) and bool(_CANNOT_STREAM.search(failure.message))

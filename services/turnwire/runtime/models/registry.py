@@ -1,0 +1,179 @@
+"""Names become models: `prefix:model`, one shared session behind all of them.
+
+Prefixes: `openai`, `anthropic`, `gemini`, whatever `ModelSettings.providers` adds, and for development
+`demo:`, `scripted:FILE-OR-JSON`, `record:FILE:MODEL` and `replay:FILE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from turnwire.core.errors import InvalidRequest, WrongState
+from turnwire.core.settings import is_loopback
+from turnwire.runtime.models.base import BatchedModel
+from turnwire.runtime.models.connector import Connector
+from turnwire.runtime.models.demo import DemoModel
+from turnwire.runtime.models.dialects import DIALECTS
+from turnwire.runtime.models.fallback import FallbackModel
+from turnwire.runtime.models.http_model import HttpModel
+from turnwire.runtime.models.recording import FileTap, RecordedModel, ReplayModel, read_recordings
+from turnwire.runtime.models.retry import RetryModel
+from turnwire.runtime.models.scripted import ScriptedModel, read_script
+from turnwire.runtime.models.settings import ModelSettings, ProviderProfile
+
+__all__ = ["ModelRegistry"]
+
+DEVELOPMENT = ("demo", "scripted", "record", "replay")
+_OPENAI_HOST = "api.openai.com"
+
+
+class ModelRegistry:
+    """Resolves names for one process.
+
+    Args:
+        settings: keys, addresses, limits and more providers.
+    """
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self._settings = settings
+        self._connector = Connector(
+            proxy=settings.proxy, tls_ca=settings.tls_ca, tls_verify=settings.tls_verify
+        )
+        self._profiles = _profiles(settings)
+        self._scripted: dict[tuple[str, float], ScriptedModel] = {}
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The prefixes there are, sorted."""
+        names = set(self._profiles)
+        return sorted(names | set(DEVELOPMENT) if self._settings.development_models else names)
+
+    def resolve(self, name: str, *, from_caller: bool = False) -> BatchedModel:
+        """Return the model of that name, with its repeats.
+
+        Args:
+            name: `prefix:model`.
+            from_caller: whether the name comes from a request: such names never reach files of this machine.
+
+        Raises:
+            InvalidRequest: MODEL_UNKNOWN, no such prefix, or the rest of the name is no model.
+            WrongState: MODEL_NOT_CONFIGURED, the key is missing.
+        """
+        return RetryModel(self._bare(name, from_caller=from_caller), self._settings.retries)
+
+    def resolve_all(self, names: Sequence[str], *, from_caller: bool = False) -> BatchedModel:
+        """Return the first model with the others as its fallbacks. Raises as `resolve`."""
+        models = [self.resolve(name, from_caller=from_caller) for name in names]
+        return models[0] if len(models) == 1 else FallbackModel(models)
+
+    async def warm_up(self) -> None:
+        """Do now what the first call would wait for."""
+        await self._connector.warm_up()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connector.close()
+
+    def _bare(self, name: str, *, from_caller: bool) -> BatchedModel:
+        prefix, colon, rest = name.partition(":")
+        if prefix in DEVELOPMENT and self._settings.development_models and prefix not in self._profiles:
+            if from_caller and prefix != "demo":
+                raise self._unknown(name, f"{prefix}: models are for agents' files, not for requests")
+            return self._development(prefix, rest, name)
+        if not colon or prefix not in self._profiles:
+            raise self._unknown(name, "no provider has that prefix")
+        return self._http(prefix, rest, name)
+
+    def _development(self, prefix: str, rest: str, name: str) -> BatchedModel:
+        if prefix == "demo":
+            return DemoModel(name)
+        try:
+            if prefix == "scripted":
+                return self._script(rest, name)
+            if prefix == "replay":
+                return ReplayModel(read_recordings(Path(rest).read_bytes()), name)
+        except OSError as error:
+            raise self._unknown(name, f"the file cannot be read: {error.strerror}") from error
+        except (ValueError, IndexError) as error:
+            raise self._unknown(name, str(error) or "the file is empty") from error
+        return self._recorded(rest, name)
+
+    def _script(self, source: str, name: str) -> ScriptedModel:
+        # One model per script, as its attempts are counted; a changed file is a new script.
+        inline = source.lstrip()[:1] in ("{", "[")
+        key = (source, 0.0 if inline or not Path(source).is_file() else Path(source).stat().st_mtime)
+        if key not in self._scripted:
+            self._scripted[key] = ScriptedModel(read_script(source), name)
+        return self._scripted[key]
+
+    def _recorded(self, rest: str, name: str) -> BatchedModel:
+        file, colon, inner = rest.partition(":")
+        if not colon or not file:
+            raise self._unknown(name, "record: is followed by a file, a colon and the name of a model")
+        tap = partial(FileTap, Path(file))
+        prefix, _, model = inner.partition(":")
+        if prefix in self._profiles:
+            return self._http(prefix, model, inner, tap)
+        return RecordedModel(self._bare(inner, from_caller=False), tap)
+
+    def _http(self, prefix: str, model: str, name: str, tap: partial[FileTap] | None = None) -> HttpModel:
+        profile = self._profiles[prefix]
+        if not model:
+            raise self._unknown(name, "the name of the model is missing after the colon")
+        if profile.format not in DIALECTS:
+            raise self._unknown(name, f"the wire format {profile.format} is not served")
+        if not profile.base_url:
+            raise WrongState(
+                f"the provider {prefix} has no address: set base_url of its profile",
+                reason="MODEL_NOT_CONFIGURED",
+                model=name,
+                variable="base_url",
+            )
+        if profile.needs_key and profile.api_key is None:
+            variable = profile.key_variable or f"the api_key of the provider {prefix}"
+            raise WrongState(
+                f"{prefix} models need a key: set {variable}",
+                reason="MODEL_NOT_CONFIGURED",
+                model=name,
+                variable=variable,
+            )
+        return HttpModel(prefix, model, profile, self._connector, self._settings.limits, tap=tap)
+
+    def _unknown(self, name: str, why: str) -> InvalidRequest:
+        shown = name if len(name) <= 200 else name[:200] + "…"
+        there = ", ".join(f"{prefix}:" for prefix in self.prefixes)
+        return InvalidRequest(
+            f"there is no model {shown!r}: {why}; there are {there}", reason="MODEL_UNKNOWN", model=shown
+        )
+
+
+def _profiles(settings: ModelSettings) -> dict[str, ProviderProfile]:
+    openai_host = urlsplit(settings.openai_base_url).hostname or ""
+    ours = openai_host == _OPENAI_HOST
+    found = {
+        "openai": ProviderProfile(
+            base_url=settings.openai_base_url,
+            api_key=_key(settings.openai_api_key),
+            needs_key=ours,
+            key_variable="OPENAI_API_KEY",
+            # Other servers that speak the format mostly know the older name only.
+            max_tokens_field="max_completion_tokens" if ours else "max_tokens",
+        ),
+        "anthropic": ProviderProfile(
+            format="anthropic",
+            base_url=settings.anthropic_base_url,
+            api_key=_key(settings.anthropic_api_key),
+            needs_key=not is_loopback(urlsplit(settings.anthropic_base_url).hostname or ""),
+            key_variable="ANTHROPIC_API_KEY",
+        ),
+    }
+    return found | dict(settings.providers)
+
+
+def _key(key: SecretStr | None) -> SecretStr | None:
+    return key if key is not None and key.get_secret_value().strip() else None
