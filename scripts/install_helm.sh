@@ -6,4 +6,6 @@ version=v3.19.4
 if command -v helm >/dev/null || [ -x "$bin/helm" ]; then exit 0; fi
 command -v go >/dev/null || { echo "helm is built with Go 1.24 or later, which is missing" >&2; exit 1; }
 echo "building helm $version; the first time takes some minutes"
-GOBIN=$bin GOFLAGS=-buildvcs=false go install "helm.sh/helm/v3/cmd/helm@$version"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+GOBIN=$bin GOFLAGS=-buildvcs=false go install "helm.sh/helm/v3/cmd/helm@$version" 2>"$log" || { cat "$log" >&2; exit 1; }
