@@ -44,6 +44,10 @@ class OutputLimits:
     tail_ratio: float = 0.15
     max_stored_bytes: int = 1 << 30
 
+    def to_dict(self) -> dict[str, Any]:
+        """Give the JSON form that crosses a process border."""
+        return asdict(self)
+
     @property
     def head_chars(self) -> int:
         """Characters shown from the start of a long output."""

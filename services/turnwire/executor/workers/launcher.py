@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from turnwire.executor.supervisor import Supervisor
 from turnwire.executor.workers.protocol import MAX_FRAME_BYTES, FrameError, encode
 from turnwire.executor.workers.spawner import CONTROL_FD
 
@@ -80,7 +81,7 @@ class Launcher:
         self._control: socket.socket | None = None
         self._pid = 0
         self._restarting = asyncio.Lock()
-        self._reapers: set[asyncio.Task[tuple[int, int]]] = set()
+        self._tasks = Supervisor()
 
     @property
     def pid(self) -> int:
@@ -123,7 +124,8 @@ class Launcher:
         control, self._control = self._control, None
         if control is not None:
             control.close()
-            await asyncio.to_thread(_reap, self._pid)
+            self._tasks.start(asyncio.to_thread(_reap, self._pid))
+        await self._tasks.wait()
 
     async def _try_launch(self, spec: dict[str, Any], extra: socket.socket | None) -> ShimStream | None:
         control = self._control
@@ -166,9 +168,7 @@ class Launcher:
             logger.warning("executor.spawner.restarted", extra={"pid": self._pid})
             if failed is not None:
                 failed.close()
-                task = asyncio.create_task(asyncio.to_thread(_reap, self._pid))
-                self._reapers.add(task)
-                task.add_done_callback(self._reapers.discard)
+                self._tasks.start(asyncio.to_thread(_reap, self._pid))
             self.start()
 
 

@@ -1,0 +1,1 @@
+"""Schema of the executor's ledger, as numbered scripts."""
