@@ -107,6 +107,11 @@ def describe(error: BaseException) -> str:
     return getattr(error, "sqlite_errorname", None) or type(error).__name__
 
 
-def reclaim(db: sqlite3.Connection, pages: int = 500) -> None:
-    """Give up to `pages` free pages back to the file system; call it in a transaction after deletions."""
-    db.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
+def reclaim(db: sqlite3.Connection, pages: int = 500) -> int:
+    """Give up to `pages` free pages back to the file system and return how many; call it in a transaction."""
+    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    count = min(pages, free)
+    for _ in range(count):
+        # One at a time: the driver takes only the first step of this pragma, and each step frees one page.
+        db.execute("PRAGMA incremental_vacuum(1)")
+    return count
