@@ -138,7 +138,7 @@ class SqliteCommitter:
             raise
 
     def _note_failure(self, error: Exception) -> None:
-        self._broken = wants_reconnect(error)
+        self._broken = self._broken or wants_reconnect(error)
         fields = {"error": describe(error), "retry_for": self._retry_for}
         logger.warning("storage.commit_failed", extra=fields)
         self._on_health(False)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from turnwire.storage.committer import Call, Item, Outcome
+from turnwire.storage.room import Room
 from turnwire.storage.stats import WriterStats
 from turnwire.storage.units import Source, Statement, StoreUnavailable, Unit, UnitFenced, UnitRejected
 from turnwire.storage.worker import Committer, WriterThread
@@ -51,8 +52,6 @@ class GroupCommitWriter:
         self._on_fatal = on_fatal
         self._on_health = on_health
         self._spacing = spacing
-        self._key_limit = key_limit
-        self._total_limit = total_limit
         self._stuck_after = stuck_after
 
         self._waiting: dict[_Entry, int] = {}
@@ -64,9 +63,7 @@ class GroupCommitWriter:
         self._next_is_now = False
         self._watch: asyncio.TimerHandle | None = None
 
-        self._bytes: dict[str, int] = {}
-        self._total_bytes = 0
-        self._room_waiters: list[asyncio.Future[None]] = []
+        self._room = Room(key_limit, total_limit)
         self._quiet: asyncio.Future[None] | None = None
 
         self._thread = WriterThread(
@@ -118,7 +115,7 @@ class GroupCommitWriter:
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait in memory until their units are durable."""
-        return self._total_bytes
+        return self._room.total
 
     def mark(self, source: Source, urgent: bool = False, size: int = 0) -> None:
         """Ask for `source.take()` at the next group; `size` more bytes wait under its key until then."""
@@ -157,7 +154,7 @@ class GroupCommitWriter:
 
     def has_room(self, key: str) -> bool:
         """Say whether more bytes may wait under `key`; if not, stop producing until `room` returns."""
-        return self._total_bytes < self._total_limit and self._bytes.get(key, 0) < self._key_limit
+        return self._room.has(key)
 
     async def room(self, key: str) -> None:
         """Wait until `has_room(key)`.
@@ -165,12 +162,10 @@ class GroupCommitWriter:
         Raises:
             StoreUnavailable: the writer has ended.
         """
-        while not self.has_room(key):
-            if self._ended is not None:
-                raise _unavailable(self._ended)
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room_waiters.append(waiter)
-            await waiter
+        while not self._room.has(key):
+            await self._room.changed()
+        if self._ended is not None:
+            raise _unavailable(self._ended)
 
     def _enter(self, entry: _Entry, key: str, urgent: bool, size: int) -> None:
         if self._ended is not None or self._stopping:
@@ -178,8 +173,7 @@ class GroupCommitWriter:
             return
         self._waiting[entry] = self._waiting.get(entry, 0) + size
         if size:
-            self._total_bytes += size
-            self._bytes[key] = self._bytes.get(key, 0) + size
+            self._room.take(key, size)
         if urgent:
             self._urgent = True
         if not self._in_flight:
@@ -216,9 +210,9 @@ class GroupCommitWriter:
                 items.append(item)
                 held.append((entry.key, size))
             elif size:
-                self._release(entry.key, size)
+                self._room.give(entry.key, size)
         if not items:
-            self._wake_room_waiters()
+            self._room.wake()
             self._settle_quiet()
             if self._waiting:
                 self._arm()
@@ -237,12 +231,12 @@ class GroupCommitWriter:
         self._count(items)
         for key, size in held:
             if size:
-                self._release(key, size)
+                self._room.give(key, size)
         for item, outcome in zip(items, outcomes, strict=True):
             if outcome is not None:
                 self._count_failure(outcome)
             _tell(item, outcome)
-        self._wake_room_waiters()
+        self._room.wake()
         self._settle_quiet()
         if self._waiting:
             self._arm()
@@ -259,20 +253,6 @@ class GroupCommitWriter:
             self.stats.fenced += 1
         elif isinstance(outcome, UnitRejected):
             self.stats.rejected += 1
-
-    def _release(self, key: str, size: int) -> None:
-        self._total_bytes -= size
-        left = self._bytes[key] - size
-        if left:
-            self._bytes[key] = left
-        else:
-            del self._bytes[key]
-
-    def _wake_room_waiters(self) -> None:
-        waiters, self._room_waiters = self._room_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _settle_quiet(self) -> None:
         if self._quiet is not None and not self._quiet.done():
@@ -309,10 +289,11 @@ class GroupCommitWriter:
         logger.error("storage.writer_ended", exc_info=error)
         self._ended = error
         entries: list[_Entry] = [*self._in_flight, *self._waiting]
-        self._in_flight, self._waiting, self._bytes, self._total_bytes = [], {}, {}, 0
+        self._in_flight, self._waiting = [], {}
+        self._room.clear()
         for entry in entries:
             _refuse(entry, _unavailable(error))
-        self._wake_room_waiters()
+        self._room.wake()
         self._settle_quiet()
         if self._on_health is not None and self._healthy:
             self._on_health(False)
