@@ -1,0 +1,130 @@
+"""From the domain to the resources of the contract: total functions, one each."""
+
+from __future__ import annotations
+
+import base64
+
+from turnwire.api.common.v1 import tool_pb2
+from turnwire.api.runtime.v1 import content_pb2, message_pb2, thread_pb2, turn_event_pb2, turn_pb2
+from turnwire.extend.events import MessageOrigin, TurnState
+from turnwire.runtime.domain.message import CallPart, ContentPart, ReasoningText, StoredMessage, StoredPart
+from turnwire.runtime.domain.thread import ThreadRow
+from turnwire.runtime.domain.turn import Disposition, InputPart, TurnRow
+from turnwire.runtime.event_codec import (
+    OUTCOMES,
+    STATES,
+    failure_status,
+    overflow_to_proto,
+    result_part_to_proto,
+    timestamp,
+    usage_summary_to_proto,
+)
+
+__all__ = ["DISPOSITIONS", "message_to_proto", "thread_to_proto", "turn_to_proto"]
+
+DISPOSITIONS = {d: turn_pb2.TurnDisposition.Value(f"TURN_DISPOSITION_{d.name}") for d in Disposition}
+_ROLES = {
+    "user": message_pb2.MESSAGE_ROLE_USER,
+    "assistant": message_pb2.MESSAGE_ROLE_ASSISTANT,
+}
+_VISIBILITY = {
+    "visible": message_pb2.MESSAGE_VISIBILITY_VISIBLE,
+    "hidden": message_pb2.MESSAGE_VISIBILITY_HIDDEN,
+    "superseded": message_pb2.MESSAGE_VISIBILITY_SUPERSEDED,
+}
+_ORIGINS = {o: turn_event_pb2.MessageOrigin.Value(f"MESSAGE_ORIGIN_{o.name}") for o in MessageOrigin}
+
+
+def turn_to_proto(row: TurnRow) -> turn_pb2.Turn:
+    """Return the resource of a turn."""
+    failed = row.state is TurnState.FAILED
+    return turn_pb2.Turn(
+        name=row.key.name,
+        state=STATES[row.state],
+        agent=row.agent,
+        agent_digest=row.agent_digest,
+        stop_reason=row.stop_reason,
+        error=failure_status(row.error_reason, row.error_text) if failed else None,
+        final_message=f"{row.key.thread.name}/messages/{row.final_message}" if row.final_message else "",
+        usage=usage_summary_to_proto(row.usage),
+        step=row.step,
+        max_steps=row.max_steps,
+        last_sequence=row.last_sequence,
+        first_kept_sequence=row.first_kept_sequence,
+        queue_position=row.queue_position if row.state is TurnState.QUEUED else 0,
+        labels=row.labels,
+        metadata=row.metadata,
+        create_time=timestamp(row.create_time),
+        start_time=timestamp(row.start_time) if row.start_time else None,
+        finish_time=timestamp(row.finish_time) if row.finish_time else None,
+        etag=base64.b32encode(f"{row.last_sequence}.{row.epoch}".encode()).decode().rstrip("=").lower(),
+        request_id=row.request_id,
+    )
+
+
+def thread_to_proto(row: ThreadRow) -> thread_pb2.Thread:
+    """Return the resource of a thread."""
+    return thread_pb2.Thread(
+        name=row.key.name,
+        title=row.title,
+        agent=row.agent,
+        version=row.version,
+        live_turn=f"{row.key.name}/turns/{row.live_turn}" if row.live_turn else "",
+        queue_length=row.queue_length,
+        metadata=row.metadata,
+        labels=row.labels,
+        permission_mode=thread_pb2.PERMISSION_MODE_ASK,
+        create_time=timestamp(row.create_time),
+        update_time=timestamp(row.update_time),
+    )
+
+
+def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message:
+    """Return the resource of a message; `thread` is the thread's name."""
+    return message_pb2.Message(
+        name=f"{thread}/messages/{message.message_id}",
+        position=message.position,
+        role=_ROLES[message.role],
+        status=message_pb2.MESSAGE_STATUS_OPEN if message.open else message_pb2.MESSAGE_STATUS_FINAL,
+        visibility=_VISIBILITY[message.visibility],
+        turn=f"{thread}/turns/{message.turn_id}",
+        origin=_ORIGINS[message.origin] if message.origin else 0,
+        parts=[_message_part(p) for p in message.parts],
+        create_time=timestamp(message.create_time),
+        update_time=timestamp(message.update_time),
+        interrupted_reason=message.interrupted_reason,
+    )
+
+
+def _message_part(part: StoredPart) -> message_pb2.MessagePart:
+    found = message_pb2.MessagePart(step=part.step)
+    match part:
+        case ContentPart(content=content):
+            found.content.CopyFrom(_content(content))
+        case ReasoningText(text=text):
+            found.reasoning.text = text
+        case CallPart():
+            found.tool_call.CopyFrom(_call(part))
+    return found
+
+
+def _content(part: InputPart) -> content_pb2.Part:
+    if part.kind == "text":
+        return content_pb2.Part(text=content_pb2.TextContent(text=part.text))
+    if part.kind == "blob":
+        blob = content_pb2.BlobContent(media_type=part.media_type, data=part.data, filename=part.filename)
+        return content_pb2.Part(blob=blob)
+    return content_pb2.Part(uri=content_pb2.UriContent(uri=part.uri, media_type=part.media_type))
+
+
+def _call(call: CallPart) -> message_pb2.ToolCall:
+    return message_pb2.ToolCall(
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        arguments_json=call.arguments_json,
+        outcome=OUTCOMES[call.outcome] if call.outcome else tool_pb2.TOOL_OUTCOME_UNSPECIFIED,
+        content=call.content,
+        is_error=call.is_error,
+        overflow=overflow_to_proto(call.overflow),
+        parts=[result_part_to_proto(p) for p in call.parts],
+    )

@@ -1,0 +1,33 @@
+"""What becomes of a request at admission, and commands whose effect is committed with a turn's end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from turnwire.runtime.domain.turn import Disposition, TurnKey, TurnSpec
+
+if TYPE_CHECKING:
+    from turnwire.runtime.ports import TurnJournal
+
+__all__ = ["Admitted", "AppliedCommand"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedCommand:
+    """A command that took effect with a turn's end; `kind` is `applied` or `duplicate`."""
+
+    command_id: str
+    kind: str
+    duplicate_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A turn and, when this process owns it now, the journal to write it with."""
+
+    key: TurnKey
+    spec: TurnSpec
+    disposition: Disposition
+    journal: TurnJournal | None = None
+    input_message: str = ""

@@ -1,0 +1,108 @@
+"""An agent: instructions, a model, tools and limits, from a file; its digest pins it to the turns it began."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+import msgspec
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+
+from turnwire.runtime.domain.turn import BusyPolicy
+
+__all__ = ["AgentDefinition", "AgentLimits"]
+
+# What other systems call these settings; a file that uses one is told the right name.
+_WRONG_NAMES = {
+    "max_iter": "limits.steps",
+    "max_tool_rounds": "limits.steps",
+    "llm": "model",
+    "system_prompt": "instructions",
+    "prompt": "instructions",
+    "verbose": "the log level of the runtime (TURNWIRE_RUNTIME_LOG__LEVEL)",
+    "timeout": "limits.turn_timeout",
+}
+
+
+class AgentLimits(BaseModel):
+    """Limits of an agent's turns; times are seconds, None = no limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = Field(default=30, ge=1, le=120)
+    turn_timeout: float | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0)
+    tool_timeout: float = Field(default=540.0, gt=0)
+    max_retry_limit: int = Field(default=2, ge=0, le=10)
+
+
+class AgentDefinition(BaseModel):
+    """An agent file. `tools` are names or prefixes ending in `*`; `organization_id` is the scope it serves.
+
+    `organization_id` of `*` serves every scope.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    name: str = Field(pattern=r"^[a-z0-9-]{4,63}$")
+    id: str = ""
+    display_name: str = ""
+    description: str = Field(default="", max_length=1000)
+    role: str = ""
+    goal: str = ""
+    backstory: str = ""
+    instructions: str = ""
+    model: str
+    fallback_models: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    delegates: tuple[str, ...] = ()
+    limits: AgentLimits = AgentLimits()
+    busy_policy: BusyPolicy = BusyPolicy.QUEUE
+    organization_id: str = Field(
+        default="default-org", validation_alias=AliasChoices("organization_id", "scope")
+    )
+    think_tags: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_wrong_names(cls, data: object) -> object:
+        if isinstance(data, dict):
+            if "max_iterations" in data:
+                data = dict(data)
+                limits = dict(data.get("limits") or {})
+                limits.setdefault("steps", data.pop("max_iterations"))
+                data["limits"] = limits
+            for wrong, right in _WRONG_NAMES.items():
+                if wrong in data:
+                    raise ValueError(f"an agent has no {wrong!r}: use {right}")
+            data.setdefault(
+                "id", str(uuid.uuid5(uuid.NAMESPACE_URL, f"turnwire:agents/{data.get('name', '')}"))
+            )
+        return data
+
+    @property
+    def resource_name(self) -> str:
+        """`agents/{agent}`."""
+        return f"agents/{self.name}"
+
+    def digest(self) -> str:
+        """SHA-256 over the canonical JSON of the definition, in hex."""
+        canonical = msgspec.json.encode(self.model_dump(mode="json"), order="sorted")
+        return hashlib.sha256(canonical).hexdigest()
+
+    def allows_tool(self, name: str) -> bool:
+        """Whether the definition names this tool, by itself or by a prefix."""
+        return any(name == t or (t.endswith("*") and name.startswith(t[:-1])) for t in self.tools)
+
+    def system_text(self) -> str:
+        """Render persona and instructions into the system message; empty when there is nothing to say."""
+        lines = []
+        if self.role:
+            lines.append(f"You are {self.display_name or self.name}, {self.role}.")
+        if self.goal:
+            lines.append(f"Your goal: {self.goal}")
+        if self.backstory:
+            lines.append(self.backstory)
+        if self.instructions:
+            lines.append(self.instructions)
+        return "\n\n".join(lines)

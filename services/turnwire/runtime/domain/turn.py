@@ -1,0 +1,193 @@
+"""What a turn is asked to do and where it stands."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnwire.extend.events import TurnState, UsageSummary
+
+__all__ = [
+    "FINGERPRINT_VERSION",
+    "BusyPolicy",
+    "Disposition",
+    "InputPart",
+    "NewThread",
+    "OptionsSpec",
+    "StartCommand",
+    "ThreadKey",
+    "ToolChoiceSpec",
+    "TurnKey",
+    "TurnLimits",
+    "TurnRow",
+    "TurnSpec",
+]
+
+FINGERPRINT_VERSION = 1
+
+
+class BusyPolicy(Enum):
+    """What happens while another turn of the thread is live."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+
+
+class Disposition(Enum):
+    """How a request became, or joined, a turn."""
+
+    STARTED = "started"
+    QUEUED = "queued"
+    ATTACHED = "attached"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadKey:
+    """A thread in its scope."""
+
+    scope: str
+    thread_id: str
+
+    @property
+    def name(self) -> str:
+        """`threads/{thread}`."""
+        return f"threads/{self.thread_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnKey:
+    """A turn in its scope."""
+
+    scope: str
+    thread_id: str
+    turn_id: str
+
+    @property
+    def name(self) -> str:
+        """`threads/{thread}/turns/{turn}`."""
+        return f"threads/{self.thread_id}/turns/{self.turn_id}"
+
+    @property
+    def thread(self) -> ThreadKey:
+        """The thread of the turn."""
+        return ThreadKey(self.scope, self.thread_id)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class InputPart(_Frozen):
+    """A piece of what a user says: text, bytes (base64 in JSON) or an address."""
+
+    kind: Literal["text", "blob", "uri"]
+    text: str = ""
+    data: bytes = Field(default=b"", repr=False)
+    uri: str = ""
+    media_type: str = ""
+    filename: str = ""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+
+class NewThread(_Frozen):
+    """A thread that is created together with its first turn."""
+
+    thread_id: str = ""
+    title: str = ""
+    metadata: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
+class ToolChoiceSpec(_Frozen):
+    """Whether the model must call a tool in the first step."""
+
+    mode: Literal["auto", "none", "required", "tool"] = "auto"
+    tool_name: str = ""
+
+
+class OptionsSpec(_Frozen):
+    """Settings of the model; None leaves the provider's default."""
+
+    model: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    reasoning_effort: str = ""
+
+
+class TurnLimits(_Frozen):
+    """Limits that a request asks for; None = the agent's. Times are seconds."""
+
+    steps: int | None = None
+    turn_timeout: float | None = None
+    tokens: int | None = None
+    tool_timeout: float | None = None
+
+
+class TurnSpec(_Frozen):
+    """What a turn is asked to do. Only this is compared when a request id comes again."""
+
+    thread: str = ""
+    new_thread: NewThread | None = None
+    agent: str = ""
+    parts: tuple[InputPart, ...]
+    allowed_tools: tuple[str, ...] = ()
+    tool_choice: ToolChoiceSpec = ToolChoiceSpec()
+    options: OptionsSpec = OptionsSpec()
+    limits: TurnLimits = TurnLimits()
+    busy_policy: BusyPolicy = BusyPolicy.QUEUE
+    expected_version: int | None = None
+    metadata: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the canonical JSON of the spec, in hex."""
+        canonical = msgspec.json.encode(self.model_dump(mode="json"), order="sorted")
+        return hashlib.sha256(b"%d:" % FINGERPRINT_VERSION + canonical).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand:
+    """An admission as it comes from the wire, validated in form."""
+
+    scope: str
+    request_id: str
+    spec: TurnSpec
+    subject: str = ""
+    cancel_on_disconnect: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as it is stored. Times are nanoseconds since the epoch, 0 = not yet."""
+
+    key: TurnKey
+    state: TurnState
+    agent: str
+    agent_digest: str
+    request_id: str
+    fingerprint: str
+    create_time: int
+    epoch: int
+    last_sequence: int
+    first_kept_sequence: int = 1
+    stop_reason: str = ""
+    error_reason: str = ""
+    error_text: str = ""
+    final_message: str = ""
+    usage: UsageSummary = field(default_factory=UsageSummary)
+    step: int = 0
+    max_steps: int = 0
+    queue_position: int = 0
+    start_time: int = 0
+    finish_time: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    cancel_on_disconnect: float | None = None

@@ -1,0 +1,110 @@
+"""Commands from the control service: one outcome each, decided here in the store of the turn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from turnwire.runtime.domain.control import ControlDelivery, ControlOutcome
+
+from turnwire.core.errors import NotFound
+from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
+
+if TYPE_CHECKING:
+    from turnwire.runtime.engine.supervisor import Supervisor
+
+__all__ = ["CommandDesk", "CommandStore"]
+
+
+class CommandStore(Protocol):
+    """What the desk reads and writes."""
+
+    async def get_turn(self, key: TurnKey) -> TurnRow:
+        """Read a turn. Raises NotFound."""
+        ...
+
+    async def live_turn(self, thread: ThreadKey) -> str:
+        """Return the bare id of the live turn, empty when there is none. Raises NotFound."""
+        ...
+
+    async def applied_command(self, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
+        """Return turn, kind, duplicated command and sequence of a command that took effect."""
+        ...
+
+
+class CommandDesk:
+    """Applies deliveries. A command that has its outcome gets the same one again."""
+
+    supervisor: Supervisor
+
+    def __init__(self, store: CommandStore) -> None:
+        self._store = store
+
+    async def deliver(self, delivery: ControlDelivery) -> ControlOutcome:
+        """Apply a delivery and return its outcome, durable by then."""
+        known = await self._known(delivery)
+        if known is not None:
+            return known
+        if delivery.mode == "query-only":
+            return ControlOutcome("not-applied", message="the command was not applied here")
+        try:
+            key = await self._target(delivery)
+        except NotFound as error:
+            return ControlOutcome("no-active-turn", message=error.message)
+        if key is None:
+            return ControlOutcome("no-active-turn", message="no turn of the thread is live")
+        if delivery.remaining_seconds <= 0:
+            return ControlOutcome("expired", turn=key.name, message="the command's time had passed")
+        return await self._cancel(key, delivery)
+
+    async def _known(self, delivery: ControlDelivery) -> ControlOutcome | None:
+        row = await self._store.applied_command(delivery.scope, delivery.command_id)
+        if row is None:
+            return None
+        turn, kind, duplicate_of, sequence = row
+        return ControlOutcome(
+            kind, turn=turn, applied_sequence=sequence if kind == "applied" else 0, duplicate_of=duplicate_of
+        )
+
+    async def _target(self, delivery: ControlDelivery) -> TurnKey | None:
+        """Return the turn that is meant; a thread-wide command is bound to its live turn once."""
+        name = delivery.turn or delivery.bound_turn
+        if name:
+            _, thread_id, _, turn_id = name.split("/")
+            return TurnKey(delivery.scope, thread_id, turn_id)
+        thread_id = delivery.thread.rpartition("/")[2]
+        live = await self._store.live_turn(ThreadKey(delivery.scope, thread_id))
+        return TurnKey(delivery.scope, thread_id, live) if live else None
+
+    async def _cancel(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome:
+        live = self.supervisor.live.get(key)
+        if live is not None:
+            first = live.token.cancel(delivery.cause, delivery.command_id)
+            await asyncio.wait({live.finished})
+            known = await self._known(delivery)
+            if known is not None:
+                return known
+            text = "the turn ended before the command took effect"
+            return ControlOutcome("already-finished", turn=key.name, message=text if first else "")
+        return await self._cancel_at_rest(key, delivery)
+
+    async def _cancel_at_rest(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome:
+        try:
+            row = await self._store.get_turn(key)
+        except NotFound as error:
+            return ControlOutcome("no-active-turn", turn=key.name, message=error.message)
+        if row.state.terminal:
+            return ControlOutcome("already-finished", turn=key.name, message=f"the turn is {row.state.value}")
+        sequence = await self.supervisor.cancel_queued(key, delivery.cause, delivery.command_id)
+        if sequence is not None:
+            return ControlOutcome("applied", turn=key.name, applied_sequence=sequence)
+        # It left the queue meanwhile: it runs, or has ended.
+        return await self._cancel(key, delivery)
+
+    async def cancel(self, key: TurnKey, cause: str) -> None:
+        """Cancel a turn on the runtime's own account."""
+        live = self.supervisor.live.get(key)
+        if live is not None:
+            live.token.cancel(cause)
+            return
+        await self.supervisor.cancel_queued(key, cause, "")

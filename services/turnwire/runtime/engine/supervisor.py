@@ -1,0 +1,169 @@
+"""Owns every turn of this process: admits, runs, stops and drains them. RPC handlers only watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from turnwire.core.errors import Unavailable
+from turnwire.extend.events import TurnFinished, TurnState
+from turnwire.runtime.domain.admission import Admitted, AppliedCommand
+from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey
+from turnwire.runtime.engine.agents import AgentCatalog
+from turnwire.runtime.engine.cancel import CancelToken, StopRequest
+from turnwire.runtime.engine.request import resolve_model
+from turnwire.runtime.engine.turn import TurnContext, TurnRunner
+from turnwire.runtime.ports import TurnJournal
+
+__all__ = ["LiveTurn", "Supervisor", "TurnObserver"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LiveTurn:
+    """A turn that this process runs."""
+
+    key: TurnKey
+    epoch: int
+    agent: str
+    token: CancelToken
+    # Done when the end of the turn is committed, or the turn is lost.
+    finished: asyncio.Future[None]
+
+
+class TurnObserver(Protocol):
+    """Hears of turns that this process begins and ends to own; the control link is one."""
+
+    def turn_opened(self, key: TurnKey, epoch: int) -> None:
+        """A turn was claimed."""
+        ...
+
+    def turn_closed(self, key: TurnKey, epoch: int) -> None:
+        """A turn ended or was lost."""
+        ...
+
+
+class Supervisor:
+    """Starts, finds, stops and drains turns.
+
+    Args:
+        context: what the turns share.
+        agents: the agents of this deployment.
+        observer: hears of ownership.
+        max_live: most turns that run at once; beyond it new ones are refused.
+    """
+
+    def __init__(
+        self, context: TurnContext, agents: AgentCatalog, observer: TurnObserver, *, max_live: int = 2000
+    ) -> None:
+        self._context = context
+        self._agents = agents
+        self._observer = observer
+        self._max_live = max_live
+        self._live: dict[TurnKey, LiveTurn] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._draining = False
+        self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def live(self) -> dict[TurnKey, LiveTurn]:
+        """The turns that run here now."""
+        return self._live
+
+    def refuse_new(self) -> None:
+        """Refuse new turns from now on: the process is about to leave."""
+        self._draining = True
+
+    async def start(self, command: StartCommand) -> Admitted:
+        """Admit a turn, or join the one that the same request made.
+
+        Raises:
+            Unavailable: DRAINING, OVERLOADED.
+            NotFound: AGENT_NOT_FOUND, THREAD_NOT_FOUND.
+            WrongState: MODEL_NOT_CONFIGURED, THREAD_BUSY.
+            InvalidRequest: a limit above the agent's, a model or tool that the agent does not have.
+            AlreadyExists, Conflict, Exhausted: see `Store.admit`.
+        """
+        if self._draining:
+            raise Unavailable("this runtime is about to leave: repeat", reason="DRAINING", retry_after=1.0)
+        if len(self._live) >= self._max_live:
+            raise Unavailable(
+                f"{self._max_live} turns run here: repeat", reason="OVERLOADED", retry_after=1.0
+            )
+        agent = await self._agents.for_command(command)
+        resolve_model(self._context.models, agent, command.spec)
+        steps = command.spec.limits.steps or agent.limits.steps
+        admitted = await self._context.store.admit(command, agent.resource_name, agent.digest(), steps)
+        if admitted.journal is not None:
+            self._run(agent, admitted, admitted.journal, steps)
+        return admitted
+
+    def _run(self, agent: AgentDefinition, admitted: Admitted, journal: TurnJournal, steps: int) -> None:
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        live = LiveTurn(admitted.key, journal.epoch, agent.resource_name, CancelToken(), finished)
+        self._live[admitted.key] = live
+        self._observer.turn_opened(admitted.key, journal.epoch)
+        runner = TurnRunner(self._context, agent, steps, admitted.spec, journal, live.token)
+        self.spawn(self._live_turn(live, runner), f"turn {admitted.key.turn_id}")
+
+    async def _live_turn(self, live: LiveTurn, runner: TurnRunner) -> None:
+        try:
+            await runner.run()
+        finally:
+            del self._live[live.key]
+            live.finished.set_result(None)
+            self._observer.turn_closed(live.key, live.epoch)
+            self._settle_idle()
+        await self.claim(live.key.thread)
+
+    async def claim(self, thread: ThreadKey) -> None:
+        """Run the next queued turn of a thread, if there is one and the thread is idle."""
+        if self._draining:
+            return
+        admitted = await self._context.store.claim_next(thread)
+        if admitted is None or admitted.journal is None:
+            return
+        agent = await self._agents.for_turn(admitted.key.scope, admitted.spec, thread)
+        self._run(agent, admitted, admitted.journal, admitted.spec.limits.steps or agent.limits.steps)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run `work` beside everything else; its failure is logged."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("task.failed", extra={"task": task.get_name()}, exc_info=task.exception())
+
+    async def cancel_queued(self, key: TurnKey, cause: str, command_id: str) -> int | None:
+        """End a turn that waits in the queue; returns its last sequence, None when it waits no more."""
+        event = TurnFinished(TurnState.CANCELLED, "cancelled", 0.0, 0)
+        applied = (AppliedCommand(command_id, "applied"),) if command_id else ()
+        logger.info("turn.cancel_queued", extra={"turn": key.name, "cause": cause})
+        return await self._context.store.cancel_queued(key, event, applied)
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse new turns, wait for the running ones, and end what is left truthfully."""
+        self._draining = True
+        if not await self._wait_idle(seconds):
+            for live in tuple(self._live.values()):
+                live.token.fire(StopRequest("error", "the runtime was stopped while the turn was running"))
+            await self._wait_idle(10.0)
+
+    async def _wait_idle(self, seconds: float) -> bool:
+        if self._live:
+            self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._idle}, timeout=seconds)
+        return not self._live
+
+    def _settle_idle(self) -> None:
+        if not self._live and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)

@@ -1,0 +1,400 @@
+"""From a recorded event to the bytes that stand in the log and go to readers.
+
+Text and reasoning deltas are nearly all events of a turn, so their few fields are written by hand; a test holds
+them equal to what protobuf itself writes. Every other kind goes through its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from turnwire.api.common.v1 import tool_pb2
+from turnwire.api.llm.v1 import llm_event_pb2 as llm
+from turnwire.api.runtime.v1 import turn_event_pb2 as pb
+from turnwire.api.runtime.v1 import turn_pb2, turn_service_pb2
+from turnwire.extend import events as ev
+from turnwire.extend.llm import (
+    FailureKind,
+    Finish,
+    FinishReason,
+    ReasoningDelta,
+    StreamFailure,
+    TextDelta,
+    TokenUsage,
+    ToolCallComplete,
+    UsageProvenance,
+    UsageSnapshot,
+)
+from turnwire.runtime.store.log import Record
+
+__all__ = [
+    "OUTCOMES",
+    "STATES",
+    "duration",
+    "encode_event",
+    "overflow_to_proto",
+    "timestamp",
+    "trim_page",
+    "usage_summary_to_proto",
+]
+
+STATES = {s: turn_pb2.TurnState.Value(f"TURN_STATE_{s.name}") for s in ev.TurnState}
+OUTCOMES = {o: tool_pb2.ToolOutcome.Value(f"TOOL_OUTCOME_{o.name}") for o in ev.ToolOutcome}
+_PROVENANCE = {p: llm.UsageProvenance.Value(f"USAGE_PROVENANCE_{p.name}") for p in UsageProvenance}
+_FINISH = {r: llm.FinishReason.Value(f"FINISH_REASON_{r.name}") for r in FinishReason}
+_FAILURE = {k: llm.FailureKind.Value(f"FAILURE_KIND_{k.name}") for k in FailureKind}
+_EPISODE = {k: pb.EpisodeKind.Value(f"EPISODE_KIND_{k.name}") for k in ev.EpisodeKind}
+_SEVERITY = {s: pb.NoticeSeverity.Value(f"NOTICE_SEVERITY_{s.name}") for s in ev.NoticeSeverity}
+
+# Wire keys (field << 3 | type) of what the fast path writes.
+_PAGE_EVENTS = b"\x0a"  # RunTurnResponse.events
+_TEXT, _REASONING = b"\x0a", b"\x12"  # LlmEvent.text_delta, reasoning_delta
+
+
+def encode_event(turn: str, record: Record) -> bytes:
+    """Return one event as a field of a page."""
+    event = record[3]
+    kind = type(event)
+    if kind is TextDelta:
+        body = _delta(turn, record, _TEXT, event.text)  # type: ignore[union-attr]
+    elif kind is ReasoningDelta:
+        body = _delta(turn, record, _REASONING, event.text)  # type: ignore[union-attr]
+    else:
+        body = event_to_proto(turn, record).SerializeToString()
+    return _PAGE_EVENTS + _varint(len(body)) + body
+
+
+def event_to_proto(turn: str, record: Record) -> pb.TurnEvent:
+    """Return the message of one event."""
+    sequence, time_ns, (turn_attempt, step, step_attempt), event = record
+    message = pb.TurnEvent(
+        sequence=sequence,
+        create_time=timestamp(time_ns),
+        turn=turn,
+        turn_attempt=turn_attempt,
+        step=step,
+        step_attempt=step_attempt,
+    )
+    _ARMS[type(event)](message, event)
+    return message
+
+
+def trim_page(body: bytes, after_sequence: int) -> bytes:
+    """Cut a page to the events above a sequence."""
+    page = turn_service_pb2.RunTurnResponse.FromString(body)
+    kept = [e for e in page.events if e.sequence > after_sequence]
+    return turn_service_pb2.RunTurnResponse(events=kept).SerializeToString()
+
+
+def timestamp(time_ns: int) -> Timestamp:
+    """Return nanoseconds since the epoch as a Timestamp."""
+    return Timestamp(seconds=time_ns // 1_000_000_000, nanos=time_ns % 1_000_000_000)
+
+
+def duration(seconds: float) -> Duration:
+    """Return seconds as a Duration, to the microsecond."""
+    micros = round(seconds * 1_000_000)
+    return Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
+
+
+_SMALL_VARINTS = [bytes((n,)) for n in range(128)] + [
+    bytes((n & 0x7F | 0x80, n >> 7)) for n in range(128, 16384)
+]
+
+
+# Code of a failed turn's error by its reason; everything else is UNKNOWN.
+_CODES = {
+    "INTERNAL": code_pb2.INTERNAL,
+    "MODEL_FAILED": code_pb2.UNAVAILABLE,
+    "STEPS_EXHAUSTED": code_pb2.RESOURCE_EXHAUSTED,
+    "BUDGET_EXHAUSTED": code_pb2.RESOURCE_EXHAUSTED,
+    "TIMEOUT": code_pb2.DEADLINE_EXCEEDED,
+    "POLICY": code_pb2.FAILED_PRECONDITION,
+    "LOOP_DETECTED": code_pb2.ABORTED,
+    "RUNTIME_RESTARTED": code_pb2.ABORTED,
+}
+
+
+def failure_status(reason: str, text: str) -> status_pb2.Status:
+    """Return the error of a failed turn, with its one ErrorInfo."""
+    status = status_pb2.Status(code=_CODES.get(reason, code_pb2.UNKNOWN), message=text[:1000])
+    packed = AnyMessage()
+    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="turnwire.dev"))
+    status.details.append(packed)
+    return status
+
+
+def _varint(n: int) -> bytes:
+    if n < 16384:
+        return _SMALL_VARINTS[n]
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+# Sequence 1, time, turn name, attempts and step change seldom or not at all between two deltas.
+_heads: dict[tuple[str, tuple[int, int, int]], bytes] = {}
+_seconds: tuple[int, bytes] = (0, b"")
+
+
+def _head(turn: str, stamp: tuple[int, int, int]) -> bytes:
+    """Return the encoded fields 3 to 6 of an event."""
+    head = _heads.get((turn, stamp))
+    if head is None:
+        if len(_heads) > 4096:
+            _heads.clear()
+        attempt, step, step_attempt = stamp
+        head = pb.TurnEvent(
+            turn=turn, turn_attempt=attempt, step=step, step_attempt=step_attempt
+        ).SerializeToString()
+        _heads[turn, stamp] = head
+    return head
+
+
+def _delta(turn: str, record: Record, arm: bytes, text: str) -> bytes:
+    global _seconds
+    seconds, nanos = divmod(record[1], 1_000_000_000)
+    if _seconds[0] != seconds:
+        _seconds = (seconds, b"\x08" + _varint(seconds))
+    time = _seconds[1] + b"\x10" + _varint(nanos) if nanos else _seconds[1]
+    data = text.encode()
+    inner = b"\x0a" + _varint(len(data)) + data if data else b""
+    llm_event = arm + _varint(len(inner)) + inner
+    return b"".join(
+        (
+            b"\x08",
+            _varint(record[0]),
+            b"\x12",
+            _varint(len(time)),
+            time,
+            _head(turn, record[2]),
+            b"\x52",
+            _varint(len(llm_event)),
+            llm_event,
+        )
+    )
+
+
+def token_usage_to_proto(usage: TokenUsage) -> llm.TokenUsage:
+    """Return the message of token counts."""
+    return llm.TokenUsage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_creation_tokens=usage.cache_creation_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        provenance=_PROVENANCE[usage.provenance],
+    )
+
+
+def usage_summary_to_proto(usage: ev.UsageSummary) -> turn_pb2.UsageSummary:
+    """Return the message of a usage summary."""
+    return turn_pb2.UsageSummary(
+        tokens=token_usage_to_proto(usage.tokens),
+        model_calls=usage.model_calls,
+        tool_calls=usage.tool_calls,
+        cost_micro_usd=usage.cost_micro_usd,
+    )
+
+
+def overflow_to_proto(overflow: ev.Overflow | None) -> tool_pb2.ResultHandle | None:
+    """Return the message of a stored result, None for none."""
+    if overflow is None:
+        return None
+    return tool_pb2.ResultHandle(
+        handle=overflow.handle,
+        size_bytes=overflow.size_bytes,
+        sha256=overflow.sha256,
+        media_type=overflow.media_type,
+    )
+
+
+def result_part_to_proto(part: ev.ResultPart) -> tool_pb2.ResultPart:
+    """Return the message of a part of a result."""
+    return tool_pb2.ResultPart(
+        media_type=part.media_type, data=part.data, handle=overflow_to_proto(part.overflow)
+    )
+
+
+def _call(m: pb.TurnEvent, e: ToolCallComplete) -> None:
+    m.llm.tool_call_complete.CopyFrom(
+        llm.ToolCallComplete(
+            call_id=e.call_id,
+            provider_call_id=e.provider_call_id,
+            tool_name=e.tool_name,
+            arguments_json=e.arguments_json,
+        )
+    )
+
+
+def _usage(m: pb.TurnEvent, e: UsageSnapshot) -> None:
+    m.llm.usage_snapshot.usage.CopyFrom(token_usage_to_proto(e.usage))
+
+
+def _finish(m: pb.TurnEvent, e: Finish) -> None:
+    m.llm.finish.CopyFrom(
+        llm.Finish(
+            reason=_FINISH[e.reason],
+            provider_reason=e.provider_reason,
+            replay_json=e.replay_json,
+            refusal=e.refusal,
+        )
+    )
+
+
+def _failure(m: pb.TurnEvent, e: StreamFailure) -> None:
+    m.llm.stream_failure.CopyFrom(
+        llm.StreamFailure(
+            kind=_FAILURE[e.kind],
+            message=e.message,
+            provider=e.provider,
+            status_code=e.status_code,
+            retry_after_delay=None if e.retry_after_seconds is None else duration(e.retry_after_seconds),
+            retryable=e.retryable,
+            partial_content=e.partial_content,
+        )
+    )
+
+
+def _text(m: pb.TurnEvent, e: TextDelta) -> None:
+    m.llm.text_delta.text = e.text
+
+
+def _reasoning(m: pb.TurnEvent, e: ReasoningDelta) -> None:
+    m.llm.reasoning_delta.text = e.text
+
+
+def _accepted(m: pb.TurnEvent, e: ev.TurnAccepted) -> None:
+    started = not e.queue_position
+    m.turn_accepted.CopyFrom(
+        pb.TurnAccepted(
+            agent=e.agent,
+            disposition=turn_pb2.TURN_DISPOSITION_STARTED if started else turn_pb2.TURN_DISPOSITION_QUEUED,
+            queue_position=e.queue_position,
+            request_id=e.request_id,
+        )
+    )
+
+
+def _started(m: pb.TurnEvent, e: ev.TurnStarted) -> None:
+    m.turn_started.CopyFrom(
+        pb.TurnStarted(episode=e.episode, kind=_EPISODE[e.kind], epoch=e.epoch, input_message=e.input_message)
+    )
+
+
+def _step_started(m: pb.TurnEvent, e: ev.StepStarted) -> None:
+    m.step_started.CopyFrom(pb.StepStarted(step=e.step, max_steps=e.max_steps, model=e.model))
+
+
+def _step_reset(m: pb.TurnEvent, e: ev.StepReset) -> None:
+    m.step_reset.CopyFrom(
+        pb.StepReset(from_sequence=e.from_sequence, to_sequence=e.to_sequence, cause=e.cause)
+    )
+
+
+def _step_committed(m: pb.TurnEvent, e: ev.StepCommitted) -> None:
+    m.step_committed.CopyFrom(pb.StepCommitted(message=e.message, call_ids=e.call_ids))
+
+
+def _step_settled(m: pb.TurnEvent, e: ev.StepSettled) -> None:
+    m.step_settled.usage.CopyFrom(usage_summary_to_proto(e.usage))
+
+
+def _preparing(m: pb.TurnEvent, e: ev.ToolCallPreparing) -> None:
+    m.tool_call_preparing.CopyFrom(
+        pb.ToolCallPreparing(tool_name=e.tool_name, argument_bytes=e.argument_bytes)
+    )
+
+
+def _call_started(m: pb.TurnEvent, e: ev.ToolCallStarted) -> None:
+    m.tool_call_started.CopyFrom(
+        pb.ToolCallStarted(
+            call_id=e.call_id,
+            tool_name=e.tool_name,
+            attempt=e.attempt,
+            execution_timeout=duration(e.execution_timeout),
+        )
+    )
+
+
+def _progress(m: pb.TurnEvent, e: ev.ToolCallProgress) -> None:
+    m.tool_call_progress.CopyFrom(pb.ToolCallProgress(call_id=e.call_id, text=e.text))
+
+
+def _call_finished(m: pb.TurnEvent, e: ev.ToolCallFinished) -> None:
+    m.tool_call_finished.CopyFrom(
+        pb.ToolCallFinished(
+            call_id=e.call_id,
+            tool_name=e.tool_name,
+            outcome=OUTCOMES[e.outcome],
+            content=e.content,
+            is_error=e.is_error,
+            overflow=overflow_to_proto(e.overflow),
+            parts=[result_part_to_proto(p) for p in e.parts],
+            elapsed_duration=duration(e.elapsed),
+            settle_order=e.settle_order,
+            call_index=e.call_index,
+            exit_code=e.exit_code,
+        )
+    )
+
+
+def _waiting(m: pb.TurnEvent, e: ev.Waiting) -> None:
+    m.waiting.CopyFrom(
+        pb.Waiting(what=e.what, wait_duration=duration(e.seconds), next_attempt=e.next_attempt)
+    )
+
+
+def _notice(m: pb.TurnEvent, e: ev.Notice) -> None:
+    m.notice.CopyFrom(
+        pb.Notice(severity=_SEVERITY[e.severity], reason=e.reason, text=e.text, call_id=e.call_id)
+    )
+
+
+def _finished(m: pb.TurnEvent, e: ev.TurnFinished) -> None:
+    m.turn_finished.CopyFrom(
+        pb.TurnFinished(
+            state=STATES[e.state],
+            stop_reason=e.stop_reason,
+            final_message=e.final_message,
+            text=e.text,
+            text_truncated=e.text_truncated,
+            display_text=e.display_text,
+            usage=usage_summary_to_proto(e.usage),
+            error=failure_status(e.error_reason, e.error_text) if e.error_reason else None,
+            elapsed_duration=duration(e.elapsed),
+            steps=e.steps,
+        )
+    )
+
+
+_ARMS: dict[type, Callable[[pb.TurnEvent, Any], None]] = {
+    TextDelta: _text,
+    ReasoningDelta: _reasoning,
+    ToolCallComplete: _call,
+    UsageSnapshot: _usage,
+    Finish: _finish,
+    StreamFailure: _failure,
+    ev.TurnAccepted: _accepted,
+    ev.TurnStarted: _started,
+    ev.StepStarted: _step_started,
+    ev.StepReset: _step_reset,
+    ev.StepCommitted: _step_committed,
+    ev.StepSettled: _step_settled,
+    ev.ToolCallPreparing: _preparing,
+    ev.ToolCallStarted: _call_started,
+    ev.ToolCallProgress: _progress,
+    ev.ToolCallFinished: _call_finished,
+    ev.Waiting: _waiting,
+    ev.Notice: _notice,
+    ev.TurnFinished: _finished,
+}

@@ -1,0 +1,206 @@
+"""The runtime process: opens store and links, ends what a crash left, serves, and drains."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from turnwire.runtime.control_link import ControlLink
+
+from turnwire.api.runtime.v1 import (
+    agent_service_pb2_grpc,
+    graph_service_pb2_grpc,
+    thread_service_pb2_grpc,
+    turn_service_pb2_grpc,
+)
+from turnwire.runtime.agent_files import built_in_agents, load_agents
+from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
+from turnwire.runtime.disconnect import DisconnectWatch
+from turnwire.runtime.domain.turn import TurnKey
+from turnwire.runtime.engine.agents import AgentCatalog
+from turnwire.runtime.engine.commands import CommandDesk
+from turnwire.runtime.engine.supervisor import Supervisor
+from turnwire.runtime.engine.turn import TurnContext
+from turnwire.runtime.event_codec import encode_event, trim_page
+from turnwire.runtime.executor_link import ExecutorLink
+from turnwire.runtime.graph_servicer import GraphServicer
+from turnwire.runtime.models.registry import ModelRegistry
+from turnwire.runtime.roles import ROLES
+from turnwire.runtime.settings import RuntimeSettings
+from turnwire.runtime.store.turn_store import TurnStore
+from turnwire.runtime.thread_servicer import ThreadServicer
+from turnwire.runtime.turn_servicer import TurnServicer
+from turnwire.storage.database import Database
+from turnwire.wire.channel import open_link
+from turnwire.wire.drain import DrainHook
+from turnwire.wire.process import Application, Host, serve
+from turnwire.wire.services import Service
+
+__all__ = ["main"]
+
+logger = logging.getLogger(__name__)
+
+_TURN_SERVICE = "turnwire.api.runtime.v1.TurnService"
+_LINK = "link.control"
+
+
+class _Settings(RuntimeSettings):
+    """The settings of this process, with the names of the providers."""
+
+    environment = os.environ
+
+
+def main() -> int:
+    """Run the runtime; returns the exit code."""
+    return serve("turnwire-runtime", _Settings, _application, argv=sys.argv[1:], environment=os.environ)
+
+
+@asynccontextmanager
+async def _application(settings: RuntimeSettings, host: Host) -> AsyncIterator[Application]:
+    database = Database(
+        settings.data / "runtime.db",
+        "turnwire.runtime",
+        on_fatal=_leave_at_once,
+        on_health=lambda healthy: host.health.set(_TURN_SERVICE, healthy),
+        synchronous=settings.store.synchronous,
+        spacing=settings.store.commit_spacing_seconds,
+        retry_for=settings.store.retry_seconds,
+    )
+    await database.open()
+    models = ModelRegistry(settings.models)
+    executor_channel, control_channel = open_link(settings.executor), open_link(settings.control)
+    try:
+        async with _Runtime(settings, host, database, models, executor_channel, control_channel) as runtime:
+            yield runtime.application()
+    finally:
+        await models.close()
+        await executor_channel.close()
+        await control_channel.close()
+        await database.close()
+
+
+# What the process ends with when its store can no longer be written: recovery begins at the next start.
+STORE_FAILED_EXIT = 70
+
+
+def _leave_at_once(error: BaseException) -> None:
+    logger.critical("store.failed", exc_info=error)
+    logging.shutdown()
+    os._exit(STORE_FAILED_EXIT)
+
+
+class _Runtime:
+    """Everything of one process, wired."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        host: Host,
+        database: Database,
+        models: ModelRegistry,
+        executor_channel: object,
+        control_channel: object,
+    ) -> None:
+        boot = uuid.uuid4().hex
+        turns = settings.turns
+        self._settings = settings
+        self.store = TurnStore(
+            database,
+            encode_event,
+            trim_page,
+            f"{settings.runtime_id}/{boot}",
+            queue_limit=turns.queue_limit,
+            heartbeat=turns.heartbeat_seconds,
+        )
+        self.executor = ExecutorLink(executor_channel)  # type: ignore[arg-type]
+        self.agents = AgentCatalog(_agents(settings), self.store.thread_agent)
+        self.desk = CommandDesk(self.store)
+        self.link = ControlLink(
+            control_channel,
+            runtime_id=settings.runtime_id,
+            boot_id=boot,
+            handler=self.desk,
+            on_change=lambda up: host.health.set(_LINK, up),
+        )
+        context = TurnContext(self.store, models, self.executor, turns.first_feedback_seconds)
+        self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
+        self.desk.supervisor = self.supervisor
+        self.disconnects = DisconnectWatch(self._cancel_unread)
+        host.health.set(_LINK, False)
+
+    async def __aenter__(self) -> _Runtime:
+        for thread in await self.store.recover():
+            self.supervisor.spawn(self.supervisor.claim(thread), "turn.claim")
+        self.link.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.link.stop()
+
+    def _cancel_unread(self, key: TurnKey) -> None:
+        self.supervisor.spawn(self.desk.cancel(key, "nobody reads the turn any more"), "turn.cancel_unread")
+
+    def application(self) -> Application:
+        settings = self._settings
+        facts = ServerFacts(
+            log_id=self.store.log_id,
+            runtime_id=settings.runtime_id,
+            control_target=settings.control_public_target or settings.control.target,
+            queue_limit=settings.turns.queue_limit,
+            max_message_bytes=settings.listen.max_message_bytes,
+            heartbeat=settings.turns.heartbeat_seconds,
+        )
+        turns = TurnServicer(self.supervisor, self.store, self.executor, self.disconnects)
+        return Application(
+            services=[
+                Service(
+                    turn_service_pb2_grpc.add_TurnServiceServicer_to_server,
+                    turns,
+                    frozenset({"RunTurn", "WatchTurn"}),
+                ),
+                Service(
+                    thread_service_pb2_grpc.add_ThreadServiceServicer_to_server,
+                    ThreadServicer(self.store, self.agents),
+                ),
+                Service(
+                    agent_service_pb2_grpc.add_AgentServiceServicer_to_server,
+                    AgentServicer(self.agents, self.executor, facts),
+                ),
+                Service(graph_service_pb2_grpc.add_GraphServiceServicer_to_server, GraphServicer()),
+            ],
+            roles=ROLES,
+            hooks=[DrainHook("turns", self._refuse, self._finish)],
+        )
+
+    async def _refuse(self) -> None:
+        self.disconnects.leave()
+        self.supervisor.refuse_new()
+
+    async def _finish(self) -> None:
+        # A little less than the grace, so that turns that do not end by themselves still end truthfully.
+        await self.supervisor.drain(max(0.0, self._settings.drain.stop_grace_seconds - 12.0))
+
+
+def _agents(settings: RuntimeSettings) -> object:
+    steps = settings.turns.max_steps
+    clamped = min(max(steps, 10), 120)
+    if clamped != steps:
+        logger.warning(
+            "settings.clamped", extra={"variable": "TURNS__MAX_STEPS", "value": steps, "used": clamped}
+        )
+    if settings.agents is not None:
+        return load_agents(settings.agents, clamped)
+    models = settings.models
+    return built_in_agents(
+        clamped,
+        openai=models.openai_api_key is not None,
+        anthropic=models.anthropic_api_key is not None,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Page sizes, opaque page tokens bound to their request, and the small filter language of lists."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from turnwire.core.errors import FieldViolation, InvalidRequest
+from turnwire.runtime.store.queries import Filter
+
+__all__ = ["FilterField", "page_size", "parse_filter", "read_token", "write_token"]
+
+DEFAULT_PAGE, LARGEST_PAGE = 50, 200
+_TERM = re.compile(r"(label\.[a-z0-9._/-]{1,63}|[a-z_]+)(>=|<=|=)(\"[^\"]*\"|[^\s\"]+)")
+
+# Column of a field of the filter; the kind says how the value is read.
+FilterField = tuple[str, str]
+
+
+def page_size(asked: int) -> int:
+    """Return the size of a page. Raises InvalidRequest for a negative one."""
+    if asked < 0:
+        text = "must not be negative"
+        raise InvalidRequest(f"page_size {text}", violations=[FieldViolation("page_size", text)])
+    return min(asked or DEFAULT_PAGE, LARGEST_PAGE)
+
+
+def _bind(*bound: str) -> str:
+    return hashlib.sha256("\0".join(bound).encode()).hexdigest()[:16]
+
+
+def write_token(position: tuple[int, str], *bound: str) -> str:
+    """Return a token for going on after `position`, bound to the other fields of the request."""
+    body = msgspec.json.encode([_bind(*bound), *position])
+    return base64.urlsafe_b64encode(body).decode().rstrip("=")
+
+
+def read_token(token: str, *bound: str) -> tuple[int, str] | None:
+    """Return the position of a token, None for none.
+
+    Raises:
+        InvalidRequest: PAGE_TOKEN_MISMATCH, the token is not one of this request.
+    """
+    if not token:
+        return None
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        tie, first, second = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, int, str])
+    except (ValueError, msgspec.DecodeError):
+        tie = ""
+    if tie != _bind(*bound):
+        raise InvalidRequest(
+            "page_token belongs to another request: begin again without it", reason="PAGE_TOKEN_MISMATCH"
+        )
+    return first, second
+
+
+def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> Filter:
+    """Read `state=RUNNING AND label.team=search` and so on.
+
+    Args:
+        text: terms joined by ` AND `; empty = everything.
+        fields: column and kind (text, word, time) of each field.
+        labels: column that holds the labels' JSON.
+
+    Raises:
+        InvalidRequest: a term that is not understood.
+    """
+    if not text.strip():
+        return Filter()
+    conditions: list[tuple[str, object]] = []
+    for term in text.split(" AND "):
+        match = _TERM.fullmatch(term.strip())
+        if match is None:
+            raise _wrong(term, fields)
+        name, operator, value = match[1], match[2], match[3].strip('"')
+        if name.startswith("label.") and operator == "=":
+            # The key is one of a closed alphabet, so it can stand in a JSON path.
+            conditions.append((f"json_extract({labels}, '$.\"{name[6:]}\"') = ?", value))
+        elif name in fields and (operator == "=" or fields[name][1] == "time"):
+            column, kind = fields[name]
+            conditions.append((f"{column} {operator} ?", _value(value, kind, term, fields)))
+        else:
+            raise _wrong(term, fields)
+    return Filter(tuple(conditions))
+
+
+def _value(value: str, kind: str, term: str, fields: Mapping[str, FilterField]) -> object:
+    if kind == "time":
+        try:
+            return int(datetime.fromisoformat(value).timestamp() * 1e9)
+        except ValueError:
+            raise _wrong(term, fields) from None
+    return value.lower() if kind == "word" else value
+
+
+def _wrong(term: str, fields: Mapping[str, FilterField]) -> InvalidRequest:
+    known = ", ".join(sorted(fields))
+    text = (
+        f"does not understand {term.strip()[:100]!r}: use {known} or label.KEY with = (times also >= and <=)"
+    )
+    return InvalidRequest(f"filter {text}", violations=[FieldViolation("filter", text)])

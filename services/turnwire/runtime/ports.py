@@ -1,0 +1,167 @@
+"""What the engine needs from outside, as protocols; nothing here knows gRPC, SQL or HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from turnwire.extend.events import ToolCallFinished, TurnEvent, TurnFinished
+from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure
+from turnwire.runtime.domain.admission import Admitted, AppliedCommand
+from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
+from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey, TurnRow
+
+__all__ = ["Model", "ModelSource", "OwnerLost", "Store", "ToolExecutor", "TurnJournal"]
+
+
+class OwnerLost(Exception):
+    """Another owner has taken the turn: whoever sees this stops at once and writes nothing more."""
+
+
+class Model(Protocol):
+    """A model of some provider."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        ...
+
+    @property
+    def provider(self) -> str:
+        """Name of the provider, for what must be replayed to it later."""
+        ...
+
+    def stream(
+        self,
+        request: ModelRequest,
+        *,
+        on_sent: Callable[[], None] | None = None,
+        on_wait: Callable[[str, float, StreamFailure], None] | None = None,
+    ) -> AsyncIterator[LlmEvent]:
+        """Yield events; the last one, and only it, is a Finish or a StreamFailure. Never raises for trouble.
+
+        Closing the iterator, or cancelling its consumer, closes the connection at once. `on_wait` is told of
+        each wait before a repeated attempt: what is awaited, seconds, and the failure that caused it.
+        """
+        ...
+
+
+class ModelSource(Protocol):
+    """Gives models by name."""
+
+    def resolve(self, name: str, *, from_caller: bool = False) -> Model:
+        """Return the model `provider:model`; names from a request never reach files of this machine.
+
+        Raises:
+            InvalidRequest: MODEL_UNKNOWN, no provider has that prefix.
+            WrongState: MODEL_NOT_CONFIGURED, credentials or address are missing.
+        """
+        ...
+
+    def resolve_all(self, names: Sequence[str]) -> Model:
+        """Return the first model with the others as its fallbacks. Raises as `resolve`."""
+        ...
+
+
+class ToolExecutor(Protocol):
+    """The tool executor service."""
+
+    async def list_tools(self) -> Sequence[ToolInfo]:
+        """Return the tools there are. Raises Unavailable (EXECUTOR_UNAVAILABLE)."""
+        ...
+
+    def execute(self, call: ExecuteCall) -> AsyncIterator[ExecutionEvent]:
+        """Run or join one call; the last event is its result. Raises TurnwireError when the link breaks."""
+        ...
+
+    async def cancel(self, call: ExecuteCall, cause: str) -> None:
+        """Ask for the call to be stopped; returns when the request is taken."""
+        ...
+
+    async def lookup(self, call: ExecuteCall) -> LookupAnswer:
+        """Tell what the executor knows of the call."""
+        ...
+
+
+class TurnJournal(Protocol):
+    """The owner's handle on one turn: the only way to write its state and its log.
+
+    Everything handed in commits in the order it was handed in; a state change and the events that report it
+    are in one transaction. After the ownership is lost each awaited method raises OwnerLost.
+    """
+
+    key: TurnKey
+    epoch: int
+    next_sequence: int
+    # Whether more is waiting to be committed than should: then wait for `room` before going on.
+    crowded: bool
+
+    def at(self, *, step: int, step_attempt: int = 1, turn_attempt: int = 1) -> None:
+        """Set what later events carry as their step and attempts."""
+        ...
+
+    def emit(self, event: TurnEvent) -> int:
+        """Append an event that changes no state; returns its sequence."""
+        ...
+
+    def begin_answer(self, message_id: str) -> None:
+        """Name the message that this turn's next parts go to."""
+        ...
+
+    def commit_step(self, parts: Sequence[StoredPart], events: Sequence[TurnEvent]) -> None:
+        """Hand in the model's answer of a step: its parts and calls enter the transcript."""
+        ...
+
+    def record_start(self, call: CallPart, event: TurnEvent) -> None:
+        """Hand in that a call has started at the executor."""
+        ...
+
+    def record_outcome(self, call: CallPart, event: ToolCallFinished) -> None:
+        """Hand in the one result of a call."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until everything handed in so far is committed."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until there is room for more uncommitted events; returns at once while there is."""
+        ...
+
+    async def finish(
+        self, event: TurnFinished, *, interrupted_reason: str, applied: Sequence[AppliedCommand]
+    ) -> None:
+        """Commit the end of the turn: state, usage, closed message, TurnFinished and the effects of commands."""
+        ...
+
+
+class Store(Protocol):
+    """Threads, turns and their logs."""
+
+    async def admit(self, command: StartCommand, agent: str, agent_digest: str, max_steps: int) -> Admitted:
+        """Admit a turn in one transaction, and claim it when its thread is idle.
+
+        Raises:
+            NotFound: THREAD_NOT_FOUND. AlreadyExists: REQUEST_ID_REUSED, THREAD_ID_USED.
+            WrongState: THREAD_BUSY. Conflict: THREAD_CHANGED. Exhausted: QUEUE_FULL.
+        """
+        ...
+
+    async def claim_next(self, thread: ThreadKey) -> Admitted | None:
+        """Claim the next queued turn of an idle thread, if there is one."""
+        ...
+
+    async def cancel_queued(
+        self, key: TurnKey, event: TurnFinished, applied: Sequence[AppliedCommand]
+    ) -> bool:
+        """End a turn that still waits in the queue; False when it does not wait any more."""
+        ...
+
+    async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
+        """Return the visible messages of a thread, oldest first."""
+        ...
+
+    async def get_turn(self, key: TurnKey) -> TurnRow:
+        """Read a turn. Raises NotFound (TURN_NOT_FOUND)."""
+        ...

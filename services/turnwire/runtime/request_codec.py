@@ -1,0 +1,292 @@
+"""From requests to the domain: everything that can be wrong with a request is found here, field by field.
+
+A field that is not served yet is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from turnwire.api.runtime.v1 import content_pb2, thread_pb2, turn_pb2
+from turnwire.core.errors import FieldViolation, InvalidRequest, NotServed
+from turnwire.core.ids import AgentRef, ThreadRef, TurnRef, require_request_id, require_segment
+from turnwire.core.text import require_clean
+from turnwire.runtime.domain.thread import NewThreadCommand
+from turnwire.runtime.domain.turn import (
+    BusyPolicy,
+    InputPart,
+    NewThread,
+    OptionsSpec,
+    StartCommand,
+    ThreadKey,
+    ToolChoiceSpec,
+    TurnKey,
+    TurnLimits,
+    TurnSpec,
+)
+
+__all__ = [
+    "agent_name",
+    "bad",
+    "create_thread_from_proto",
+    "disconnect_grace",
+    "not_served",
+    "seconds",
+    "start_command_from_proto",
+    "thread_key",
+    "turn_key",
+    "turn_spec_from_proto",
+]
+
+MAX_PARTS = 32
+MAX_INPUT_BYTES = 2 * 1024 * 1024
+MAX_PART_BYTES = 1024 * 1024
+MAX_LABELS = 16
+MAX_METADATA_BYTES = 16 * 1024
+LONGEST_SECONDS = 366 * 86400.0
+
+_BUSY = {
+    turn_pb2.BUSY_POLICY_UNSPECIFIED: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
+}
+_CHOICES = {0: "auto", 1: "auto", 2: "none", 3: "required", 4: "tool"}
+
+
+def bad(field: str, description: str) -> InvalidRequest:
+    """Return the error for one wrong field."""
+    return InvalidRequest(f"{field} {description}", violations=[FieldViolation(field, description)])
+
+
+def not_served(feature: str) -> NotServed:
+    """Return the error for a part of the contract that is not served."""
+    return NotServed(f"{feature} is not served by this version: upgrade the server", feature=feature)
+
+
+def start_command_from_proto(
+    request_id: str, spec: turn_pb2.TurnSpec, scope: str, subject: str, grace: float | None = None
+) -> StartCommand:
+    """Return the admission that a RunTurn or StartTurn request asks for."""
+    return StartCommand(scope, require_request_id(request_id), turn_spec_from_proto(spec), subject, grace)
+
+
+def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
+    """Return the validated domain form of a spec."""
+    _refuse_unserved(spec)
+    if bool(spec.thread) == spec.HasField("new_thread"):
+        raise bad("spec.thread", "or spec.new_thread is needed: set exactly one of them")
+    if spec.WhichOneof("work") is None:
+        raise bad("spec.work", "is needed: set spec.input (or a work kind that this server knows)")
+    if spec.thread:
+        ThreadRef.parse(spec.thread, "spec.thread")
+    return TurnSpec(
+        thread=spec.thread,
+        new_thread=_new_thread(spec.new_thread) if spec.HasField("new_thread") else None,
+        agent=agent_name(spec.agent, "spec.agent") if spec.agent else "",
+        parts=_parts(spec.input.parts, "spec.input.parts"),
+        allowed_tools=tuple(require_clean(t, "spec.allowed_tools") for t in spec.allowed_tools),
+        tool_choice=_tool_choice(spec.tool_choice),
+        options=_options(spec.model_options),
+        limits=_limits(spec.limits),
+        busy_policy=_BUSY[spec.busy_policy],
+        expected_version=spec.expected_version if spec.HasField("expected_version") else None,
+        metadata=_texts(spec.metadata, "spec.metadata", MAX_METADATA_BYTES),
+        labels=_labels(spec.labels, "spec.labels"),
+    )
+
+
+def _refuse_unserved(spec: turn_pb2.TurnSpec) -> None:
+    if spec.WhichOneof("work") == "task":
+        raise not_served("spec.task")
+    if spec.client_tools:
+        raise not_served("spec.client_tools")
+    if spec.response_schema_json:
+        raise not_served("spec.response_schema_json")
+    if spec.limits.HasField("cost_micro_usd"):
+        raise not_served("spec.limits.cost_micro_usd")
+    if spec.on_waiting not in (turn_pb2.WAITING_POLICY_UNSPECIFIED, turn_pb2.WAITING_POLICY_QUEUE):
+        raise not_served("spec.on_waiting")
+    if spec.busy_policy not in _BUSY:
+        known = spec.busy_policy in turn_pb2.BusyPolicy.values()
+        raise not_served("spec.busy_policy") if known else bad("spec.busy_policy", "is no known value")
+    if spec.tool_choice.mode not in _CHOICES:
+        raise bad("spec.tool_choice.mode", "is no known value")
+
+
+def _new_thread(new: turn_pb2.NewThread) -> NewThread:
+    if new.thread_id:
+        require_segment(new.thread_id, "spec.new_thread.thread_id")
+    if len(new.title) > 256:
+        raise bad("spec.new_thread.title", "is longer than 256 characters")
+    return NewThread(
+        thread_id=new.thread_id,
+        title=require_clean(new.title, "spec.new_thread.title"),
+        metadata=_texts(new.metadata, "spec.new_thread.metadata", MAX_METADATA_BYTES),
+        labels=_labels(new.labels, "spec.new_thread.labels"),
+    )
+
+
+def _parts(parts: Iterable[content_pb2.Part], field: str) -> tuple[InputPart, ...]:
+    found = tuple(_part(p, f"{field}[{i}]") for i, p in enumerate(parts))
+    if not found:
+        raise bad(field, "needs at least one part")
+    if len(found) > MAX_PARTS:
+        raise bad(field, f"has more than {MAX_PARTS} parts")
+    if sum(len(p.text.encode()) + len(p.data) for p in found) > MAX_INPUT_BYTES:
+        raise bad(field, f"is above {MAX_INPUT_BYTES} bytes in all")
+    return found
+
+
+def _part(part: content_pb2.Part, field: str) -> InputPart:
+    match part.WhichOneof("content"):
+        case "text":
+            if len(part.text.text.encode()) > MAX_PART_BYTES:
+                raise bad(f"{field}.text", f"is above {MAX_PART_BYTES} bytes")
+            return InputPart(kind="text", text=require_clean(part.text.text, f"{field}.text"))
+        case "blob":
+            if len(part.blob.data) > MAX_PART_BYTES:
+                raise bad(f"{field}.blob", f"is above {MAX_PART_BYTES} bytes")
+            if not part.blob.media_type:
+                raise bad(f"{field}.blob.media_type", "is needed")
+            return InputPart(
+                kind="blob",
+                data=part.blob.data,
+                media_type=require_clean(part.blob.media_type, f"{field}.blob.media_type"),
+                filename=require_clean(part.blob.filename, f"{field}.blob.filename"),
+            )
+        case "uri":
+            if not part.uri.uri.startswith("https://") or len(part.uri.uri) > 2048:
+                raise bad(f"{field}.uri", "must be an https address of at most 2,048 characters")
+            return InputPart(
+                kind="uri",
+                uri=require_clean(part.uri.uri, f"{field}.uri"),
+                media_type=require_clean(part.uri.media_type, f"{field}.uri.media_type"),
+            )
+        case "handle":
+            raise not_served(f"{field}.handle")
+    raise bad(field, "has no content that this server knows")
+
+
+def _tool_choice(choice: turn_pb2.ToolChoice) -> ToolChoiceSpec:
+    mode = _CHOICES[choice.mode]
+    if (mode == "tool") != bool(choice.tool_name):
+        raise bad("spec.tool_choice.tool_name", "is set with mode TOOL and only with it")
+    return ToolChoiceSpec.model_validate({"mode": mode, "tool_name": choice.tool_name})
+
+
+def _options(options: turn_pb2.ModelOptions) -> OptionsSpec:
+    field = "spec.model_options"
+    temperature = options.temperature if options.HasField("temperature") else None
+    if temperature is not None and not 0 <= temperature <= 2:
+        raise bad(f"{field}.temperature", "must be from 0 to 2")
+    top_p = options.top_p if options.HasField("top_p") else None
+    if top_p is not None and not 0 < top_p <= 1:
+        raise bad(f"{field}.top_p", "must be above 0 and at most 1")
+    if len(options.stop) > 8:
+        raise bad(f"{field}.stop", "has more than 8 texts")
+    return OptionsSpec(
+        model=require_clean(options.model, f"{field}.model"),
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=_optional(options, "max_output_tokens", f"{field}.max_output_tokens"),
+        stop=tuple(require_clean(s, f"{field}.stop") for s in options.stop),
+        reasoning_effort=require_clean(options.reasoning_effort, f"{field}.reasoning_effort"),
+    )
+
+
+def _limits(limits: turn_pb2.TurnLimits) -> TurnLimits:
+    return TurnLimits(
+        steps=_optional(limits, "steps", "spec.limits.steps"),
+        turn_timeout=seconds(limits, "turn_timeout", "spec.limits.turn_timeout"),
+        tokens=_optional(limits, "tokens", "spec.limits.tokens"),
+        tool_timeout=seconds(limits, "tool_timeout", "spec.limits.tool_timeout"),
+    )
+
+
+def _optional(message: Any, name: str, field: str) -> int | None:
+    if not message.HasField(name):
+        return None
+    value: int = getattr(message, name)
+    if value < 1:
+        raise bad(field, "must be at least 1")
+    return value
+
+
+def seconds(message: Any, name: str, field: str, most: float = LONGEST_SECONDS) -> float | None:
+    """Return a Duration field as seconds above 0, None when it is absent. Raises InvalidRequest."""
+    if not message.HasField(name):
+        return None
+    value = getattr(message, name)
+    found = float(value.seconds + value.nanos / 1e9)
+    if not 0 < found <= most:
+        raise bad(field, f"must be above 0 and at most {most:g} seconds")
+    return found
+
+
+def disconnect_grace(request: Any) -> float | None:
+    """Return the grace of `cancel_on_disconnect` in seconds, None when it is not asked for."""
+    if not request.HasField("cancel_on_disconnect"):
+        return None
+    option = request.cancel_on_disconnect
+    return seconds(option, "grace_timeout", "cancel_on_disconnect.grace_timeout") or 10.0
+
+
+def turn_key(name: str, field: str, scope: str) -> TurnKey:
+    """Return the key of a turn's name. Raises InvalidRequest."""
+    ref = TurnRef.parse(name, field)
+    return TurnKey(scope, ref.thread, ref.turn)
+
+
+def thread_key(name: str, field: str, scope: str, *, wildcard: bool = False) -> ThreadKey:
+    """Return the key of a thread's name; with `wildcard`, `threads/-` is the id `-`. Raises InvalidRequest."""
+    if wildcard and name == "threads/-":
+        return ThreadKey(scope, "-")
+    return ThreadKey(scope, ThreadRef.parse(name, field).thread)
+
+
+def agent_name(name: str, field: str) -> str:
+    """Return the bare name of `agents/{agent}`. Raises InvalidRequest."""
+    return AgentRef.parse(name if name.startswith("agents/") else f"agents/{name}", field).agent
+
+
+def create_thread_from_proto(request: Any, scope: str) -> NewThreadCommand:
+    """Return the thread that a CreateThread request asks for."""
+    thread: thread_pb2.Thread = request.thread
+    if thread.permission_mode not in (0, thread_pb2.PERMISSION_MODE_ASK):
+        raise not_served("thread.permission_mode")
+    if request.thread_id:
+        require_segment(request.thread_id, "thread_id")
+    if len(thread.title) > 256:
+        raise bad("thread.title", "is longer than 256 characters")
+    return NewThreadCommand(
+        scope=scope,
+        request_id=require_request_id(request.request_id) if request.request_id else "",
+        thread_id=request.thread_id,
+        title=require_clean(thread.title, "thread.title"),
+        agent=agent_name(thread.agent, "thread.agent") if thread.agent else "",
+        metadata=_texts(thread.metadata, "thread.metadata", MAX_METADATA_BYTES),
+        private_metadata=_texts(request.private_metadata, "private_metadata", MAX_METADATA_BYTES),
+        labels=_labels(thread.labels, "thread.labels"),
+    )
+
+
+def _texts(texts: Mapping[str, str], field: str, limit: int) -> dict[str, str]:
+    found = {require_clean(k, field): require_clean(v, f"{field}[{k!r}]") for k, v in texts.items()}
+    if sum(len(k.encode()) + len(v.encode()) for k, v in found.items()) > limit:
+        raise bad(field, f"is above {limit} bytes in all")
+    return found
+
+
+def _labels(labels: Mapping[str, str], field: str) -> dict[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise bad(field, f"has more than {MAX_LABELS} labels")
+    for key, value in labels.items():
+        if not 1 <= len(key) <= 63 or not set(key) <= _LABEL_CHARS:
+            raise bad(field, "keys must be 1 to 63 characters out of a-z, 0-9, ., _, / and -")
+        if len(value) > 256:
+            raise bad(f"{field}[{key!r}]", "is longer than 256 characters")
+    return _texts(labels, field, MAX_METADATA_BYTES)
+
+
+_LABEL_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._/-")

@@ -1,0 +1,102 @@
+"""Settings of the runtime process. `TURNWIRE_RUNTIME_` is the prefix; provider keys keep their own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from turnwire.core.settings import LinkSettings, ListenSettings, ProcessSettings, SettingsGroup
+from turnwire.runtime.models.settings import ModelSettings
+
+__all__ = ["PROVIDER_NAMES", "RuntimeSettings", "StoreSettings", "TurnSettings"]
+
+
+# Names that provider tools already use, and the field of `models` that each one fills.
+PROVIDER_NAMES = {
+    "OPENAI_API_KEY": "openai_api_key",
+    "OPENAI_BASE_URL": "openai_base_url",
+    "ANTHROPIC_API_KEY": "anthropic_api_key",
+    "ANTHROPIC_BASE_URL": "anthropic_base_url",
+    "GEMINI_API_KEY": "gemini_api_key",
+}
+
+
+class StoreSettings(SettingsGroup):
+    """The store of threads, turns and logs."""
+
+    synchronous: Literal["FULL", "NORMAL"] = Field(
+        default="FULL", description="FULL survives a power cut; NORMAL survives kill -9, not a power cut."
+    )
+    commit_spacing_seconds: float = Field(
+        default=0.005, ge=0, le=1, description="Least distance between two commits of token events."
+    )
+    retry_seconds: float = Field(
+        default=30.0, ge=1, description="How long a failing store is tried before the process leaves."
+    )
+
+
+class TurnSettings(SettingsGroup):
+    """Turns."""
+
+    max_steps: int = Field(
+        default=30, description="Most steps of a turn unless its agent says otherwise; clamped to 10 to 120."
+    )
+    queue_limit: int = Field(default=50, ge=1, description="Most turns that wait in one thread.")
+    max_live: int = Field(default=2000, ge=1, description="Most turns that run at once in this process.")
+    first_feedback_seconds: float = Field(
+        default=8.0, gt=0, description="A model that has said nothing for so long is told as `waiting`."
+    )
+    heartbeat_seconds: float = Field(
+        default=20.0, gt=0, description="A silent reader is sent a heartbeat after so long."
+    )
+
+
+class RuntimeSettings(ProcessSettings):
+    """Everything that `turnwire-runtime` can be told."""
+
+    model_config = SettingsConfigDict(env_prefix="TURNWIRE_RUNTIME_")
+
+    listen: ListenSettings = Field(default=ListenSettings(port=50051), description="The server.")
+    data: Path = Field(default=Path(".turnwire"), description="Folder of the store's file, runtime.db.")
+    agents: Path | None = Field(
+        default=None, description="Folder of agent files (*.yaml); without one there are built-in agents."
+    )
+    runtime_id: str = Field(default="runtime", description="Name of this runtime, the same after a restart.")
+    executor: LinkSettings = Field(
+        default=LinkSettings(target="127.0.0.1:50053"), description="The tool executor."
+    )
+    control: LinkSettings = Field(
+        default=LinkSettings(target="127.0.0.1:50052"), description="The control service."
+    )
+    control_public_target: str = Field(
+        default="", description="Address of the control service for clients; control.target if empty."
+    )
+    store: StoreSettings = Field(default=StoreSettings(), description="The store.")
+    turns: TurnSettings = Field(default=TurnSettings(), description="Turns.")
+    models: ModelSettings = Field(default=ModelSettings(), description="Models.")
+
+    # The process's environment, for the names that providers themselves gave; set by `main`.
+    environment: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments win over TURNWIRE_RUNTIME_ names, and those over the providers' own names."""
+        own = {field: value for name, field in PROVIDER_NAMES.items() if (value := cls.environment.get(name))}
+        providers = InitSettingsSource(settings_cls, {"models": own} if own else {})
+        return init_settings, env_settings, providers

@@ -1,0 +1,1 @@
+"""Threads, turns and their logs on the storage floor. State and the events that report it are one transaction."""

@@ -1,0 +1,269 @@
+"""Admission and claim, as functions that run inside one write transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from turnwire.core.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongState
+from turnwire.core.ids import mint_id
+from turnwire.extend.events import EpisodeKind, MessageOrigin, TurnAccepted, TurnEvent, TurnStarted
+from turnwire.runtime.domain.message import ContentPart
+from turnwire.runtime.domain.turn import BusyPolicy, Disposition, StartCommand, TurnKey, TurnSpec
+from turnwire.runtime.store.rows import encode, part_values
+
+__all__ = ["AdmittedKey", "Claimed", "admit", "claim_next"]
+
+EncodePage = Callable[[TurnKey, int, Sequence[TurnEvent]], bytes]
+
+_INSERT_THREAD = (
+    "INSERT INTO threads (scope, thread_id, agent, title, metadata, labels, create_time, update_time)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+)
+_INSERT_TURN = (
+    "INSERT INTO turns (scope, thread_id, turn_id, state, agent, agent_digest, request_id, fingerprint, spec,"
+    " subject, queue_position, max_steps, labels, metadata, cancel_on_disconnect, create_time)"
+    " VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT_PAGE = (
+    "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, body) VALUES (?, ?, ?, ?, ?)"
+)
+_INSERT_MESSAGE = (
+    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, origin, create_time,"
+    " update_time) VALUES (?, ?, ?, ?, 'user', ?, 'final', ?, ?, ?)"
+)
+_INSERT_PART = (
+    "INSERT INTO message_parts (scope, thread_id, message_id, part_index, step, kind, text, data, extra)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedKey:
+    """The turn that a request became or joined; `claimed` when this owner has it now."""
+
+    key: TurnKey
+    disposition: Disposition
+    claimed: Claimed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A claim: the epoch, the next free sequence, and the committed page of the claim."""
+
+    key: TurnKey
+    epoch: int
+    first_sequence: int
+    next_sequence: int
+    page: bytes
+    input_message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitInput:
+    """What an admission needs beside the command."""
+
+    command: StartCommand
+    agent: str
+    agent_digest: str
+    max_steps: int
+    queue_limit: int
+    owner: str
+
+
+def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) -> AdmittedKey:
+    """Admit a turn, and claim it when its thread is idle. See `Store.admit` for what it raises."""
+    command = given.command
+    scope, spec = command.scope, command.spec
+    fingerprint = spec.fingerprint()
+    known = db.execute(
+        "SELECT thread_id, turn_id, fingerprint FROM turns WHERE scope = ? AND request_id = ?",
+        (scope, command.request_id),
+    ).fetchone()
+    if known is not None:
+        key = TurnKey(scope, known[0], known[1])
+        if known[2] != fingerprint:
+            raise AlreadyExists(
+                f"request_id {command.request_id} came before with another spec: use a new one",
+                reason="REQUEST_ID_REUSED",
+                turn=key.name,
+            )
+        return AdmittedKey(key, Disposition.ATTACHED)
+    now = time.time_ns()
+    thread_id = _thread(db, given, now)
+    key = TurnKey(scope, thread_id, mint_id())
+    live, queued, position = _place(db, key)
+    _check_busy(spec, live, queued, given.queue_limit, key)
+    idle = not live and not queued
+    _insert_turn(db, given, key, fingerprint, position, now)
+    accepted = TurnAccepted(given.agent, command.request_id, 0 if idle else queued + 1)
+    if not idle:
+        db.execute(_INSERT_PAGE, (scope, key.turn_id, 1, 1, encode_page(key, 1, [accepted])))
+        return AdmittedKey(key, Disposition.QUEUED)
+    claimed = _claim(db, key, spec, given.owner, 1, [accepted], encode_page, now)
+    return AdmittedKey(key, Disposition.STARTED, claimed)
+
+
+def _thread(db: sqlite3.Connection, given: AdmitInput, now: int) -> str:
+    scope, spec = given.command.scope, given.command.spec
+    new = spec.new_thread
+    if new is not None:
+        thread_id = new.thread_id or mint_id()
+        values = (
+            scope,
+            thread_id,
+            given.agent,
+            new.title,
+            encode(new.metadata),
+            encode(new.labels),
+            now,
+            now,
+        )
+        if db.execute(_INSERT_THREAD, values).rowcount != 1:
+            raise AlreadyExists(
+                f"threads/{thread_id} is or was in use: choose another id",
+                reason="THREAD_ID_USED",
+                thread=f"threads/{thread_id}",
+            )
+        return thread_id
+    thread_id = spec.thread.rpartition("/")[2]
+    row = db.execute(
+        "SELECT version FROM threads WHERE scope = ? AND thread_id = ? AND delete_time IS NULL",
+        (scope, thread_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"there is no {spec.thread}", reason="THREAD_NOT_FOUND", thread=spec.thread)
+    if spec.expected_version is not None and spec.expected_version != row[0]:
+        raise Conflict(
+            f"{spec.thread} is at version {row[0]}, not {spec.expected_version}: read it again",
+            reason="THREAD_CHANGED",
+            version=str(row[0]),
+        )
+    return thread_id
+
+
+def _place(db: sqlite3.Connection, key: TurnKey) -> tuple[str, int, int]:
+    """Return the live turn, the number of queued turns and the next queue position."""
+    live, position = db.execute(
+        "SELECT live_turn, next_queue_position FROM threads WHERE scope = ? AND thread_id = ?",
+        (key.scope, key.thread_id),
+    ).fetchone()
+    queued = 0
+    if position > 1:
+        (queued,) = db.execute(
+            "SELECT count(*) FROM turns WHERE scope = ? AND thread_id = ? AND state = 'queued'",
+            (key.scope, key.thread_id),
+        ).fetchone()
+    return live, queued, position
+
+
+def _check_busy(spec: TurnSpec, live: str, queued: int, limit: int, key: TurnKey) -> None:
+    if (live or queued) and spec.busy_policy is BusyPolicy.REJECT:
+        turn = f"{key.thread.name}/turns/{live}" if live else ""
+        raise WrongState(
+            f"another turn of {key.thread.name} is live: wait for it or use another busy_policy",
+            reason="THREAD_BUSY",
+            turn=turn,
+        )
+    if queued >= limit:
+        raise Exhausted(
+            f"{limit} turns already wait in {key.thread.name}: wait for one to begin",
+            reason="QUEUE_FULL",
+            limit=str(limit),
+        )
+
+
+def _insert_turn(
+    db: sqlite3.Connection, given: AdmitInput, key: TurnKey, fingerprint: str, position: int, now: int
+) -> None:
+    command = given.command
+    spec = command.spec
+    db.execute(
+        _INSERT_TURN,
+        (
+            key.scope,
+            key.thread_id,
+            key.turn_id,
+            given.agent,
+            given.agent_digest,
+            command.request_id,
+            fingerprint,
+            spec.model_dump_json(exclude_defaults=True),
+            command.subject,
+            position,
+            given.max_steps,
+            encode(spec.labels),
+            encode(spec.metadata),
+            command.cancel_on_disconnect,
+            now,
+        ),
+    )
+    db.execute(
+        "INSERT INTO turn_heads (scope, turn_id, epoch, next_sequence) VALUES (?, ?, 0, 2)",
+        (key.scope, key.turn_id),
+    )
+    db.execute(
+        "UPDATE threads SET next_queue_position = next_queue_position + 1, version = version + 1,"
+        " update_time = ? WHERE scope = ? AND thread_id = ?",
+        (now, key.scope, key.thread_id),
+    )
+
+
+def claim_next(
+    db: sqlite3.Connection, scope: str, thread_id: str, owner: str, encode_page: EncodePage
+) -> Claimed | None:
+    """Claim the first queued turn of a thread that has no live one."""
+    row = db.execute(
+        "SELECT q.turn_id, q.spec, h.next_sequence FROM turns q"
+        " JOIN turn_heads h ON h.scope = q.scope AND h.turn_id = q.turn_id"
+        " JOIN threads t ON t.scope = q.scope AND t.thread_id = q.thread_id"
+        " WHERE q.scope = ? AND q.thread_id = ? AND q.state = 'queued' AND t.live_turn = ''"
+        " ORDER BY q.queue_position LIMIT 1",
+        (scope, thread_id),
+    ).fetchone()
+    if row is None:
+        return None
+    key = TurnKey(scope, thread_id, row[0])
+    spec = TurnSpec.model_validate_json(row[1])
+    return _claim(db, key, spec, owner, row[2], [], encode_page, time.time_ns())
+
+
+def _claim(
+    db: sqlite3.Connection,
+    key: TurnKey,
+    spec: TurnSpec,
+    owner: str,
+    first_sequence: int,
+    before: Sequence[TurnEvent],
+    encode_page: EncodePage,
+    now: int,
+) -> Claimed:
+    """Take the thread for a turn: epoch, state, user message and TurnStarted in one transaction."""
+    place = (key.scope, key.thread_id)
+    message_id = mint_id()
+    position, epoch = db.execute(
+        "UPDATE threads SET live_turn = ?, owner = ?, epoch = epoch + 1, version = version + 1,"
+        " next_position = next_position + 1, update_time = ? WHERE scope = ? AND thread_id = ?"
+        " RETURNING next_position - 1, epoch",
+        (key.turn_id, owner, now, *place),
+    ).fetchone()
+    events = [*before, TurnStarted(1, EpisodeKind.START, epoch, f"{key.thread.name}/messages/{message_id}")]
+    next_sequence = first_sequence + len(events)
+    page = encode_page(key, first_sequence, events)
+    db.execute(
+        "UPDATE turns SET state = 'running', episode = 1, start_time = ?, input_message = ?"
+        " WHERE scope = ? AND thread_id = ? AND turn_id = ?",
+        (now, message_id, *place, key.turn_id),
+    )
+    db.execute(
+        "UPDATE turn_heads SET epoch = ?, next_sequence = ? WHERE scope = ? AND turn_id = ?",
+        (epoch, next_sequence, key.scope, key.turn_id),
+    )
+    db.execute(_INSERT_PAGE, (key.scope, key.turn_id, first_sequence, next_sequence - 1, page))
+    origin = MessageOrigin.REQUEST.value
+    db.execute(_INSERT_MESSAGE, (*place, position, message_id, key.turn_id, origin, now, now))
+    for index, part in enumerate(spec.parts):
+        db.execute(_INSERT_PART, (*place, message_id, index, *part_values(ContentPart(part))))
+    return Claimed(key, epoch, first_sequence, next_sequence, page, message_id)

@@ -1,0 +1,210 @@
+"""Reads: each function is one query set inside one short read transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnwire.core.errors import NotFound
+from turnwire.runtime.domain.message import StoredMessage
+from turnwire.runtime.domain.thread import ThreadRow
+from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
+from turnwire.runtime.store.rows import THREAD_COLUMNS, TURN_COLUMNS, load_messages, thread_row, turn_row
+
+__all__ = [
+    "Filter",
+    "ThreadSnapshot",
+    "applied_command",
+    "call_overflow",
+    "get_thread",
+    "get_turn",
+    "list_messages",
+    "list_threads",
+    "list_turns",
+    "read_pages",
+    "thread_snapshot",
+    "transcript",
+]
+
+_FROM_TURNS = "FROM turns t JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions of a list, each a column test with its value; labels are tests on the JSON text."""
+
+    conditions: tuple[tuple[str, Any], ...] = ()
+
+    def sql(self) -> tuple[str, tuple[Any, ...]]:
+        """Return ` AND ...` and its values."""
+        return "".join(f" AND {c}" for c, _ in self.conditions), tuple(v for _, v in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadSnapshot:
+    """A thread with its latest messages, live turn and queue, all of one moment."""
+
+    thread: ThreadRow
+    messages: Sequence[StoredMessage]
+    live_turn: TurnRow | None
+    queued: Sequence[TurnRow]
+    transcript_sequence: int
+
+
+def get_thread(db: sqlite3.Connection, key: ThreadKey) -> ThreadRow:
+    """Read a thread. Raises NotFound (THREAD_NOT_FOUND)."""
+    row = db.execute(
+        f"SELECT {THREAD_COLUMNS} FROM threads t WHERE scope = ? AND thread_id = ? AND delete_time IS NULL",
+        (key.scope, key.thread_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"there is no {key.name}", reason="THREAD_NOT_FOUND", thread=key.name)
+    return thread_row(row)
+
+
+def get_turn(db: sqlite3.Connection, key: TurnKey) -> TurnRow:
+    """Read a turn. Raises NotFound (TURN_NOT_FOUND)."""
+    row = db.execute(
+        f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ? AND t.turn_id = ?",
+        (key.scope, key.thread_id, key.turn_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"there is no {key.name}", reason="TURN_NOT_FOUND", turn=key.name)
+    return turn_row(row)
+
+
+def list_turns(
+    db: sqlite3.Connection, thread: ThreadKey, where: Filter, before: tuple[int, str] | None, count: int
+) -> Sequence[TurnRow]:
+    """Return turns of a thread (`-` = all), newest first; `before` is (create_time, turn_id) of the last one already given."""
+    conditions, values = where.sql()
+    params: list[Any] = [thread.scope]
+    sql = f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ?"
+    if thread.thread_id != "-":
+        get_thread(db, thread)
+        sql += " AND t.thread_id = ?"
+        params.append(thread.thread_id)
+    sql += conditions
+    params.extend(values)
+    if before is not None:
+        sql += " AND (t.create_time, t.turn_id) < (?, ?)"
+        params.extend(before)
+    sql += " ORDER BY t.create_time DESC, t.turn_id DESC LIMIT ?"
+    return [turn_row(r) for r in db.execute(sql, (*params, count))]
+
+
+def list_threads(
+    db: sqlite3.Connection, scope: str, where: Filter, before: tuple[int, str] | None, count: int
+) -> Sequence[ThreadRow]:
+    """Return threads, the latest changed first; `before` is (update_time, thread_id) of the last one given."""
+    conditions, values = where.sql()
+    sql = f"SELECT {THREAD_COLUMNS} FROM threads t WHERE scope = ? AND delete_time IS NULL{conditions}"
+    params: list[Any] = [scope, *values]
+    if before is not None:
+        sql += " AND (update_time, thread_id) < (?, ?)"
+        params.extend(before)
+    sql += " ORDER BY update_time DESC, thread_id DESC LIMIT ?"
+    return [thread_row(r) for r in db.execute(sql, (*params, count))]
+
+
+def list_messages(
+    db: sqlite3.Connection, key: ThreadKey, before: int | None, count: int, include_hidden: bool
+) -> Sequence[StoredMessage]:
+    """Return messages, newest first; `before` is the position of the last one given."""
+    get_thread(db, key)
+    conditions = "" if include_hidden else " AND visibility = 'visible'"
+    positions = [
+        r[0]
+        for r in db.execute(
+            f"SELECT position FROM messages WHERE scope = ? AND thread_id = ? AND position < ?{conditions}"
+            " ORDER BY position DESC LIMIT ?",
+            (key.scope, key.thread_id, before if before is not None else 2**62, count),
+        )
+    ]
+    if not positions:
+        return []
+    found = load_messages(db, key, "m.position BETWEEN ? AND ?", (positions[-1], positions[0]))
+    wanted = set(positions)
+    return [m for m in reversed(found) if m.position in wanted]
+
+
+def transcript(db: sqlite3.Connection, key: ThreadKey) -> Sequence[StoredMessage]:
+    """Return the visible messages of a thread, oldest first."""
+    return load_messages(db, key, "m.visibility = 'visible'", ())
+
+
+def thread_snapshot(db: sqlite3.Connection, key: ThreadKey, message_count: int) -> ThreadSnapshot:
+    """Read a thread and what belongs to it. Raises NotFound (THREAD_NOT_FOUND)."""
+    thread = get_thread(db, key)
+    messages = list(reversed(list_messages(db, key, None, message_count, False))) if message_count else []
+    live = get_turn(db, TurnKey(key.scope, key.thread_id, thread.live_turn)) if thread.live_turn else None
+    queued = [
+        turn_row(r)
+        for r in db.execute(
+            f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ? AND t.state = 'queued'"
+            " ORDER BY t.queue_position",
+            (key.scope, key.thread_id),
+        )
+    ]
+    return ThreadSnapshot(thread, messages, live, queued, _transcript_sequence(db, live))
+
+
+def _transcript_sequence(db: sqlite3.Connection, live: TurnRow | None) -> int:
+    """Return the last sequence of the live turn whose content the messages hold."""
+    if live is None:
+        return 0
+    (sequence,) = db.execute(
+        "SELECT transcript_sequence FROM turns WHERE scope = ? AND thread_id = ? AND turn_id = ?",
+        (live.key.scope, live.key.thread_id, live.key.turn_id),
+    ).fetchone()
+    return int(sequence)
+
+
+def read_pages(
+    db: sqlite3.Connection, scope: str, turn_id: str, after_sequence: int, max_bytes: int
+) -> Sequence[tuple[int, int, bytes]]:
+    """Return pages whose last sequence is above `after_sequence`, at most about `max_bytes` of them."""
+    pages: list[tuple[int, int, bytes]] = []
+    size = 0
+    row = db.execute(
+        "SELECT coalesce(max(first_sequence), 0) FROM pages"
+        " WHERE scope = ? AND turn_id = ? AND first_sequence <= ?",
+        (scope, turn_id, after_sequence + 1),
+    ).fetchone()
+    for page in db.execute(
+        "SELECT first_sequence, last_sequence, body FROM pages"
+        " WHERE scope = ? AND turn_id = ? AND first_sequence >= ? ORDER BY first_sequence",
+        (scope, turn_id, row[0]),
+    ):
+        if page[1] <= after_sequence:
+            continue
+        pages.append(page)
+        size += len(page[2])
+        if size >= max_bytes:
+            break
+    return pages
+
+
+def applied_command(db: sqlite3.Connection, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
+    """Return turn, kind, the command it duplicates, and sequence of a command that took effect."""
+    row: tuple[str, str, str, int] | None = db.execute(
+        "SELECT turn, kind, duplicate_of, sequence FROM applied_commands WHERE scope = ? AND command_id = ?",
+        (scope, command_id),
+    ).fetchone()
+    return row
+
+
+def call_overflow(db: sqlite3.Connection, key: TurnKey, call_id: str) -> str:
+    """Return the `extra` JSON of a call of this turn. Raises NotFound (TURN_NOT_FOUND, RESULT_NOT_FOUND)."""
+    get_turn(db, key)
+    row = db.execute(
+        "SELECT extra FROM tool_calls WHERE scope = ? AND thread_id = ? AND call_id = ? AND turn_id = ?",
+        (key.scope, key.thread_id, call_id, key.turn_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(
+            f"{key.name} has no call {call_id}", reason="RESULT_NOT_FOUND", turn=key.name, call_id=call_id
+        )
+    return str(row[0])

@@ -1,0 +1,83 @@
+"""Changes of threads outside turns, as functions that run inside one write transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from dataclasses import asdict
+
+import msgspec
+
+from turnwire.core.errors import AlreadyExists
+from turnwire.core.ids import mint_id
+from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
+from turnwire.runtime.domain.turn import ThreadKey
+from turnwire.runtime.store.queries import get_thread
+from turnwire.runtime.store.rows import encode
+
+__all__ = ["create_thread"]
+
+_KEPT_NS = 24 * 3600 * 10**9
+
+
+def create_thread(db: sqlite3.Connection, new: NewThreadCommand) -> ThreadRow:
+    """Create a thread, or return the one that the same request made.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED, THREAD_ID_USED.
+    """
+    now = time.time_ns()
+    fingerprint = hashlib.sha256(msgspec.json.encode(asdict(new), order="sorted")).hexdigest()
+    known = _known(db, new, fingerprint, now)
+    if known is not None:
+        return get_thread(db, known)
+    thread_id = new.thread_id or mint_id()
+    agent = f"agents/{new.agent}" if new.agent else ""
+    created = db.execute(
+        "INSERT INTO threads (scope, thread_id, agent, title, metadata, private_metadata, labels, create_time,"
+        " update_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (
+            new.scope,
+            thread_id,
+            agent,
+            new.title,
+            encode(new.metadata),
+            encode(new.private_metadata),
+            encode(new.labels),
+            now,
+            now,
+        ),
+    )
+    key = ThreadKey(new.scope, thread_id)
+    if created.rowcount != 1:
+        raise AlreadyExists(
+            f"{key.name} is or was in use: choose another id", reason="THREAD_ID_USED", thread=key.name
+        )
+    if new.request_id:
+        db.execute(
+            "INSERT INTO requests VALUES (?, 'create_thread', ?, ?, ?, ?)",
+            (new.scope, new.request_id, fingerprint, thread_id, now),
+        )
+    return get_thread(db, key)
+
+
+def _known(db: sqlite3.Connection, new: NewThreadCommand, fingerprint: str, now: int) -> ThreadKey | None:
+    if not new.request_id:
+        return None
+    db.execute("DELETE FROM requests WHERE create_time < ?", (now - _KEPT_NS,))
+    row = db.execute(
+        "SELECT fingerprint, result FROM requests"
+        " WHERE scope = ? AND operation = 'create_thread' AND request_id = ?",
+        (new.scope, new.request_id),
+    ).fetchone()
+    if row is None:
+        return None
+    key = ThreadKey(new.scope, row[1])
+    if row[0] != fingerprint:
+        raise AlreadyExists(
+            f"request_id {new.request_id} came before with another body: use a new one",
+            reason="REQUEST_ID_REUSED",
+            thread=key.name,
+        )
+    return key

@@ -1,0 +1,200 @@
+"""The runtime's store on one database: admission, claims, logs, reads. Implements the engine's `Store`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from turnwire.extend.events import TurnEvent, TurnFinished
+from turnwire.runtime.domain.admission import Admitted, AppliedCommand
+from turnwire.runtime.domain.message import StoredMessage
+from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
+from turnwire.runtime.domain.turn import Disposition, StartCommand, ThreadKey, TurnKey, TurnRow, TurnSpec
+from turnwire.runtime.store import queries, recovery, threads
+from turnwire.runtime.store.admission import AdmitInput, Claimed, admit, claim_next
+from turnwire.runtime.store.journal import Journal
+from turnwire.runtime.store.log import EncodeEvent, TurnLog
+from turnwire.runtime.store.reader import LogReader, ReaderTicker, TrimPage
+from turnwire.storage.database import Database
+
+__all__ = ["TurnStore"]
+
+T = TypeVar("T")
+
+
+class TurnStore:
+    """Threads, turns and logs of one runtime process.
+
+    Args:
+        database: open, with the runtime's schema.
+        encode: makes the bytes of one event inside a page.
+        trim: cuts a page to the events above a sequence.
+        owner: `{runtime_id}/{boot id}`, stored with each claim.
+        queue_limit: most turns that wait in one thread.
+        heartbeat: seconds after which a silent reader is sent a heartbeat.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        encode: EncodeEvent,
+        trim: TrimPage,
+        owner: str,
+        *,
+        queue_limit: int = 50,
+        heartbeat: float = 20.0,
+    ) -> None:
+        self._database = database
+        self._encode = encode
+        self._trim = trim
+        self._owner = owner
+        self._queue_limit = queue_limit
+        self._logs: dict[TurnKey, TurnLog] = {}
+        self.ticker = ReaderTicker(heartbeat)
+
+    @property
+    def log_id(self) -> str:
+        """Identity of the log."""
+        return self._database.info.log_id
+
+    @property
+    def open_logs(self) -> int:
+        """Turns that are not at their end and have a log in memory."""
+        return len(self._logs)
+
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run one of `queries` in a short read transaction."""
+        return await self._database.reader.read(query)
+
+    async def admit(self, command: StartCommand, agent: str, agent_digest: str, max_steps: int) -> Admitted:
+        """Admit a turn in one transaction, and claim it when its thread is idle. See `ports.Store`."""
+        given = AdmitInput(command, agent, agent_digest, max_steps, self._queue_limit, self._owner)
+        result = await self._database.writer.run(lambda db: admit(db, given, self._encode_page))
+        if result.claimed is not None:
+            journal = self._journal_of(result.claimed)
+            return Admitted(
+                result.key, command.spec, result.disposition, journal, result.claimed.input_message
+            )
+        if result.disposition is Disposition.QUEUED:
+            self._logs[result.key] = TurnLog(self._database.writer, self._encode, result.key, 0, 2)
+        return Admitted(result.key, command.spec, result.disposition)
+
+    async def create_thread(self, new: NewThreadCommand) -> ThreadRow:
+        """Create a thread. Raises AlreadyExists (REQUEST_ID_REUSED, THREAD_ID_USED)."""
+        return await self._database.writer.run(lambda db: threads.create_thread(db, new))
+
+    async def thread_agent(self, thread: ThreadKey) -> str:
+        """Return `agents/{agent}` of a thread. Raises NotFound (THREAD_NOT_FOUND)."""
+        return (await self.read(lambda db: queries.get_thread(db, thread))).agent
+
+    async def claim_next(self, thread: ThreadKey) -> Admitted | None:
+        """Claim the next queued turn of an idle thread, if there is one."""
+        claimed = await self._database.writer.run(
+            lambda db: claim_next(db, thread.scope, thread.thread_id, self._owner, self._encode_page)
+        )
+        if claimed is None:
+            return None
+        spec = await self.read(lambda db: self._spec(db, claimed.key))
+        journal = self._journal_of(claimed)
+        return Admitted(claimed.key, spec, Disposition.STARTED, journal, claimed.input_message)
+
+    def _spec(self, db: sqlite3.Connection, key: TurnKey) -> TurnSpec:
+        (text,) = db.execute(
+            "SELECT spec FROM turns WHERE scope = ? AND thread_id = ? AND turn_id = ?",
+            (key.scope, key.thread_id, key.turn_id),
+        ).fetchone()
+        return TurnSpec.model_validate_json(text)
+
+    def _journal_of(self, claimed: Claimed) -> Journal:
+        key = claimed.key
+        log = self._logs.get(key)
+        if log is None:
+            log = self._logs[key] = TurnLog(
+                self._database.writer, self._encode, key, claimed.epoch, claimed.next_sequence
+            )
+        else:
+            log.own(claimed.epoch, claimed.next_sequence)
+        log.committed_page((claimed.first_sequence, claimed.next_sequence - 1, claimed.page))
+        return Journal(log, lambda: self._logs.pop(key, None))
+
+    def _encode_page(self, key: TurnKey, first: int, events: Sequence[TurnEvent]) -> bytes:
+        now = self.ticker.wall_time()
+        return b"".join(
+            self._encode(key.name, (first + i, now, (1, 0, 0), event)) for i, event in enumerate(events)
+        )
+
+    async def cancel_queued(
+        self, key: TurnKey, event: TurnFinished, applied: Sequence[AppliedCommand]
+    ) -> int | None:
+        """End a turn that still waits in the queue; returns the last sequence, None when it waits no more."""
+
+        def cancel(db: sqlite3.Connection) -> tuple[int, bytes] | None:
+            row = db.execute(
+                "SELECT h.next_sequence FROM turns t JOIN turn_heads h"
+                " ON h.scope = t.scope AND h.turn_id = t.turn_id"
+                " WHERE t.scope = ? AND t.thread_id = ? AND t.turn_id = ? AND t.state = 'queued'",
+                (key.scope, key.thread_id, key.turn_id),
+            ).fetchone()
+            if row is None:
+                return None
+            return row[0], recovery.end_turn(db, key, row[0], [event], event, "", applied, self._encode_page)
+
+        result = await self._database.writer.run(cancel)
+        if result is None:
+            return None
+        sequence, page = result
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.finished = True
+            log.committed_page((sequence, sequence, page))
+        return sequence
+
+    async def recover(self) -> Sequence[ThreadKey]:
+        """End turns that a dead owner left running and return the threads that have turns to claim."""
+        return await self._database.writer.run(lambda db: recovery.recover(db, self._encode_page))
+
+    async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
+        """Return the visible messages of a thread, oldest first."""
+        return await self.read(lambda db: queries.transcript(db, thread))
+
+    async def get_turn(self, key: TurnKey) -> TurnRow:
+        """Read a turn. Raises NotFound (TURN_NOT_FOUND)."""
+        return await self.read(lambda db: queries.get_turn(db, key))
+
+    async def live_turn(self, thread: ThreadKey) -> str:
+        """Return the bare id of a thread's live turn, empty when none is. Raises NotFound."""
+        return await self.read(lambda db: queries.get_thread(db, thread).live_turn)
+
+    async def applied_command(self, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
+        """Return turn, kind, duplicated command and sequence of a command that took effect."""
+        return await self.read(lambda db: queries.applied_command(db, scope, command_id))
+
+    def log_of(self, key: TurnKey) -> TurnLog | None:
+        """Return the log of a turn that is not at its end and has one in memory."""
+        return self._logs.get(key)
+
+    def follow(self, row: TurnRow) -> TurnLog | None:
+        """Return a log to wait on for a turn that was not at its end, made if need be."""
+        log = self._logs.get(row.key)
+        if log is None and not row.state.terminal:
+            log = TurnLog(self._database.writer, self._encode, row.key, 0, row.last_sequence + 1)
+            self._logs[row.key] = log
+        return log
+
+    def reader(self, key: TurnKey, log: TurnLog | None, after_sequence: int, until: int) -> LogReader:
+        """Return a reader of a turn's pages above `after_sequence`.
+
+        Args:
+            key: the turn.
+            log: its live log; None for a turn that has ended.
+            after_sequence: last sequence the reader has.
+            until: for a turn that has ended, its last sequence.
+        """
+        return LogReader(self, key, log, after_sequence, until, self._trim)
+
+    async def pages_after(self, key: TurnKey, after_sequence: int) -> Sequence[tuple[int, int, bytes]]:
+        """Read committed pages back, about 256 KiB of them."""
+        return await self.read(
+            lambda db: queries.read_pages(db, key.scope, key.turn_id, after_sequence, 256 * 1024)
+        )

@@ -1,0 +1,127 @@
+"""ThreadService: threads and their messages, created and read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnwire.api.runtime.v1 import thread_service_pb2 as pb
+from turnwire.api.runtime.v1 import thread_service_pb2_grpc as grpc_pb
+from turnwire.runtime import codec, request_codec
+from turnwire.runtime.domain.turn import ThreadKey
+from turnwire.runtime.engine.agents import AgentCatalog
+from turnwire.runtime.paging import FilterField, page_size, parse_filter, read_token, write_token
+from turnwire.runtime.store import queries
+from turnwire.runtime.store.turn_store import TurnStore
+from turnwire.wire.auth import current_principal
+
+__all__ = ["ThreadServicer"]
+
+# A page of messages also ends here, whatever its count.
+MAX_PAGE_BYTES = 1024 * 1024
+
+_FILTER: dict[str, FilterField] = {"agent": ("agent", "text"), "create_time": ("create_time", "time")}
+
+
+class ThreadServicer(grpc_pb.ThreadServiceServicer):
+    """Serves threads of one runtime."""
+
+    def __init__(self, store: TurnStore, agents: AgentCatalog) -> None:
+        self._store = store
+        self._agents = agents
+
+    async def CreateThread(self, request: pb.CreateThreadRequest, context: Any) -> pb.CreateThreadResponse:
+        """Create a thread."""
+        scope = current_principal().scope
+        new = request_codec.create_thread_from_proto(request, scope)
+        if new.agent:
+            self._agents.get(scope, new.agent)
+        row = await self._store.create_thread(new)
+        return pb.CreateThreadResponse(thread=codec.thread_to_proto(row))
+
+    async def GetThread(self, request: pb.GetThreadRequest, context: Any) -> pb.GetThreadResponse:
+        """Read a thread with its latest messages, its live turn and its queue."""
+        key = _key(request.name, "name")
+        count = 0 if request.message_count < 0 else page_size(request.message_count)
+        found = await self._store.read(lambda db: queries.thread_snapshot(db, key, count))
+        return pb.GetThreadResponse(
+            thread=codec.thread_to_proto(found.thread),
+            messages=[codec.message_to_proto(m, key.name) for m in found.messages],
+            live_turn=codec.turn_to_proto(found.live_turn) if found.live_turn else None,
+            transcript_sequence=found.transcript_sequence,
+            queued_turns=[codec.turn_to_proto(t) for t in found.queued],
+        )
+
+    async def ListThreads(self, request: pb.ListThreadsRequest, context: Any) -> pb.ListThreadsResponse:
+        """List threads, the latest changed first."""
+        size = page_size(request.page_size)
+        where = parse_filter(request.filter, _FILTER, "t.labels")
+        scope = current_principal().scope
+        bound = (scope, request.filter)
+        before = read_token(request.page_token, *bound)
+        rows = await self._store.read(lambda db: queries.list_threads(db, scope, where, before, size + 1))
+        token = ""
+        if len(rows) > size:
+            rows = rows[:size]
+            token = write_token((rows[-1].update_time, rows[-1].key.thread_id), *bound)
+        return pb.ListThreadsResponse(threads=[codec.thread_to_proto(r) for r in rows], next_page_token=token)
+
+    async def ListMessages(self, request: pb.ListMessagesRequest, context: Any) -> pb.ListMessagesResponse:
+        """List messages, newest first; a page also ends at 1 MiB."""
+        key = _key(request.parent, "parent")
+        size = page_size(request.page_size)
+        bound = (key.scope, request.parent, str(request.include_hidden))
+        before = read_token(request.page_token, *bound)
+        position = before[0] if before else None
+        rows = await self._store.read(
+            lambda db: queries.list_messages(db, key, position, size + 1, request.include_hidden)
+        )
+        response = pb.ListMessagesResponse()
+        total = 0
+        for index, row in enumerate(rows):
+            message = codec.message_to_proto(row, key.name)
+            total += message.ByteSize()
+            if index == size or (response.messages and total > MAX_PAGE_BYTES):
+                response.next_page_token = write_token((rows[index - 1].position, ""), *bound)
+                break
+            response.messages.append(message)
+        return response
+
+    async def UpdateThread(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("UpdateThread")
+
+    async def DeleteThread(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("DeleteThread")
+
+    async def WatchThread(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("WatchThread")
+
+    async def ListQueuedTurns(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("ListQueuedTurns")
+
+    async def UpdateQueuedTurn(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("UpdateQueuedTurn")
+
+    async def RegenerateTurn(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("RegenerateTurn")
+
+    async def RetryTurn(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("RetryTurn")
+
+    async def SetMessageVisibility(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("SetMessageVisibility")
+
+    async def ForkThread(self, request: Any, context: Any) -> Any:
+        """Not served yet."""
+        raise request_codec.not_served("ForkThread")
+
+
+def _key(name: str, field: str) -> ThreadKey:
+    return request_codec.thread_key(name, field, current_principal().scope)
