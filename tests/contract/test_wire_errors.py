@@ -9,17 +9,21 @@ from typing import Any
 
 import grpc
 import pytest
+
+from support.wire_echo import Echo, running, text
 from turnwire.core import errors
 from turnwire.core.errors import FieldViolation, TurnwireError
 from turnwire.wire.rpc_errors import error_from_rpc
-from wire_echo import Echo, running, text
 
 CASES: list[tuple[TurnwireError, grpc.StatusCode]] = [
     (
         errors.InvalidRequest("bad", violations=(FieldViolation("spec.limits.steps", "must be positive"),)),
         grpc.StatusCode.INVALID_ARGUMENT,
     ),
-    (errors.NotFound("none", reason="TURN_NOT_FOUND", turn="threads/aaaa/turns/bbbb"), grpc.StatusCode.NOT_FOUND),
+    (
+        errors.NotFound("none", reason="TURN_NOT_FOUND", turn="threads/aaaa/turns/bbbb"),
+        grpc.StatusCode.NOT_FOUND,
+    ),
     (errors.AlreadyExists("taken", turn="threads/aaaa/turns/bbbb"), grpc.StatusCode.ALREADY_EXISTS),
     (errors.WrongState("over", turn="t", state="COMPLETED"), grpc.StatusCode.FAILED_PRECONDITION),
     (errors.Conflict("changed", version="7"), grpc.StatusCode.ABORTED),
@@ -36,7 +40,11 @@ CASES: list[tuple[TurnwireError, grpc.StatusCode]] = [
 
 
 def test_every_error_class_has_a_case() -> None:
-    classes = {value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TurnwireError)}
+    classes = {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, TurnwireError)
+    }
     assert {type(error) for error, _ in CASES} == classes
 
 
@@ -101,7 +109,9 @@ async def test_all_four_shapes_answer_errors(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_the_text_of_an_unknown_exception_never_leaves(shape: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_text_of_an_unknown_exception_never_leaves(
+    shape: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caught = await _error_of(RuntimeError("secret-token-123"), shape)
     assert caught.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in f"{caught.details()} {caught.trailing_metadata()}"
@@ -147,9 +157,7 @@ async def test_unicode_and_lone_surrogates_in_messages_and_metadata_arrive_repai
 async def test_huge_errors_are_cut_instead_of_replacing_the_status() -> None:
     violations = tuple(FieldViolation(f"field{n}", "ж" * 5000) for n in range(100))
     metadata = {f"key{n}": "ж" * 20_000 for n in range(100)}
-    caught = await _error_of(
-        errors.InvalidRequest("ж" * 20_000, violations=violations, **metadata), "unary"
-    )
+    caught = await _error_of(errors.InvalidRequest("ж" * 20_000, violations=violations, **metadata), "unary")
     assert caught.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert error_from_rpc(caught).reason == "INVALID_REQUEST"
     assert sum(len(key) + len(value) for key, value in caught.trailing_metadata()) < 8192

@@ -13,10 +13,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from support.wire_echo import Echo, running, text
 from turnwire.core import logs
 from turnwire.core.errors import Unavailable
 from turnwire.wire.tracing import LONG_STREAMS
-from wire_echo import Echo, running, text
 
 
 @pytest.fixture
@@ -53,7 +54,9 @@ async def test_encoded_messages_pass_as_they_are_next_to_message_objects(options
         assert [m.value async for m in rig.stub.stream(text("x"))] == ["encoded", "object"]
 
 
-async def test_when_the_caller_cancels_the_generator_ends_in_the_task_of_its_call(options: dict[str, Any]) -> None:
+async def test_when_the_caller_cancels_the_generator_ends_in_the_task_of_its_call(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     tasks: list[asyncio.Task[Any] | None] = []
     ended = asyncio.Event()
 
@@ -73,6 +76,7 @@ async def test_when_the_caller_cancels_the_generator_ends_in_the_task_of_its_cal
         assert call.cancel()
         await ended.wait()
     assert tasks[0] is tasks[1]
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_a_cancelled_stream_leaves_no_error_line(

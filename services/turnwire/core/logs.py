@@ -20,6 +20,7 @@ __all__ = ["JsonFormatter", "TextFormatter", "bind", "bound_fields", "configure_
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("turnwire_log_fields", default=_EMPTY)
+_encode = json.JSONEncoder(default=str, separators=(",", ":")).encode
 _RECORD_KEYS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "text"}
 
 
@@ -34,9 +35,8 @@ def bound_fields() -> Mapping[str, Any]:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields = dict(_bound.get())
-    fields.update((key, value) for key, value in vars(record).items() if key not in _RECORD_KEYS)
-    return fields
+    own = {key: value for key, value in vars(record).items() if key not in _RECORD_KEYS}
+    return {**_bound.get(), **own}
 
 
 class JsonFormatter(logging.Formatter):
@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         # ASCII output keeps every reader happy, also with a lone surrogate inside.
-        return json.dumps(line, default=str, separators=(",", ":"))
+        return _encode(line)
 
     def _stamp(self, record: logging.LogRecord) -> str:
         second = int(record.created)
@@ -114,4 +114,6 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level)
+    # Ids of thread, process and task are in no line of ours, and cost on every one.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.captureWarnings(True)

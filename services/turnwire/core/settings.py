@@ -242,7 +242,12 @@ class ProcessSettings(BaseSettings):
     """Base of one process's settings; the subclass sets `env_prefix` and adds its own groups."""
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_nested_delimiter="__", env_ignore_empty=True
+        frozen=True,
+        extra="forbid",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        # A process's own defaults of a group hold also when the environment sets only its other fields.
+        nested_model_default_partial_update=True,
     )
 
     listen: ListenSettings = Field(default=ListenSettings(), description="The server.")

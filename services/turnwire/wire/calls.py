@@ -139,8 +139,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             await context.abort(status.code, status.message, status.trailing)
         except grpc.aio.InternalError:
             # Nothing can be sent: the caller has gone, and its cancellation is about to reach this task.
+            # Raised as it is, gRPC would log the failed batch as an error of ours.
             self._log(method, started, "CANCELLED", "")
-            raise
+            raise asyncio.CancelledError from None
         except BaseException:
             self._log_failure(method, started, status, cause, context)
             raise

@@ -172,6 +172,11 @@ async def _serve(
 
 
 def _announce(name: str, server: WireServer, ready_file: Path | None) -> None:
+    if ready_file is not None:
+        text = json.dumps({"port": server.port, "pid": os.getpid()})
+        partial = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, ready_file)
     logger.info(
         "server.listening",
         extra={
@@ -181,11 +186,6 @@ def _announce(name: str, server: WireServer, ready_file: Path | None) -> None:
             "text": f"{name} listening on {server.address}",
         },
     )
-    if ready_file is not None:
-        text = json.dumps({"port": server.port, "pid": os.getpid()})
-        partial = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, ready_file)
 
 
 async def _flush(provider: TracerProvider | None) -> None:

@@ -36,7 +36,8 @@ def server_options(listen: ListenSettings) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", listen.max_message_bytes),
         ("grpc.max_concurrent_streams", listen.max_concurrent_streams),
         # Clients may ping every 10 s, also on a silent stream or between calls; the default cuts them off.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 9_000),
+        # The name has no RECV in it, unlike its constant in C, and unknown names are ignored silently.
+        ("grpc.http2.min_ping_interval_without_data_ms", 9_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.max_ping_strikes", 3),

@@ -47,7 +47,10 @@ async def _collect(requests: Any, context: Any) -> Any:
 
 
 def _register(echo: Echo, server: Any) -> None:
-    codec = {"request_deserializer": StringValue.FromString, "response_serializer": StringValue.SerializeToString}
+    codec = {
+        "request_deserializer": StringValue.FromString,
+        "response_serializer": StringValue.SerializeToString,
+    }
     server.add_registered_method_handlers(
         SERVICE,
         {
