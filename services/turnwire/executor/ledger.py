@@ -6,7 +6,7 @@ States go ACCEPTED, STARTED, then one of FINISHED, SUSPENDED, LOST, and never ba
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -19,6 +19,7 @@ from turnwire.executor.domain import (
     ExecutionState,
     Outcome,
     Result,
+    Started,
     Suspension,
 )
 from turnwire.storage.reader import Reader
@@ -104,32 +105,37 @@ class Ledger:
         statement = self._row(command, sha256, repeatable, ExecutionState.ACCEPTED, 0, 0.0)
         self._writer.submit(Unit(_unit_key(command.key), [statement, self._epoch(command)]))
 
-    def start(
+    def start_statements(
+        self, command: ExecuteCommand, sha256: str, repeatable: bool, started: Started
+    ) -> list[Statement]:
+        """Give what makes a start; it is refused when the key has a row in any state but ACCEPTED."""
+        row = self._row(
+            command,
+            sha256,
+            repeatable,
+            ExecutionState.STARTED,
+            started.start_time,
+            started.execution_timeout,
+        )
+        row.expect = 1
+        return [row, self._epoch(command)]
+
+    async def start(self, key: ExecutionKey, statements: list[Statement]) -> None:
+        """Make the start durable."""
+        await self._writer.commit(statements, _unit_key(key))
+
+    async def finish(
         self,
-        command: ExecuteCommand,
-        sha256: str,
-        *,
-        repeatable: bool,
-        start_time: int,
-        execution_timeout: float,
-        done: Callable[[BaseException | None], None],
+        key: ExecutionKey,
+        state: ExecutionState,
+        end: Result | Suspension,
+        start: Sequence[Statement] = (),
     ) -> None:
-        """Write the start; `done` hears when it is durable.
+        """Write the end, with the `start` in the same transaction where that is not written yet.
 
-        Only then may a body run whose repeat would harm.
+        Raises UnitFenced when there is an end already.
         """
-        statement = self._row(
-            command, sha256, repeatable, ExecutionState.STARTED, start_time, execution_timeout
-        )
-        # A row in any state but ACCEPTED stops the unit: one start per key.
-        statement.expect = 1
-        self._writer.submit(
-            Unit(_unit_key(command.key), [statement, self._epoch(command)], urgent=True, done=done)
-        )
-
-    async def finish(self, key: ExecutionKey, state: ExecutionState, end: Result | Suspension) -> None:
-        """Write the end. Raises UnitFenced when there is one already."""
-        await self._writer.commit([self._end(key, state, end)], _unit_key(key))
+        await self._writer.commit([*start, self._end(key, state, end)], _unit_key(key))
 
     async def finish_unstarted(self, command: ExecuteCommand, sha256: str, end: Result) -> None:
         """Write the end of a call that never started."""

@@ -27,6 +27,7 @@ from turnwire.executor.run import Run
 from turnwire.executor.settling import Keeper, settle
 from turnwire.executor.supervisor import Supervisor
 from turnwire.executor.workers.pool import WorkerStartFailed
+from turnwire.storage.units import Statement
 
 __all__ = ["Ended", "RunLimits", "Runs"]
 
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 # A wait shorter than this leaves no ACCEPTED row: the start follows at once.
 _QUIET_QUEUE_SECONDS = 0.05
 _PURGE_WAIT_SECONDS = 10.0
+# A harmless built-in tool that ends within this time has its start and its end in one commit.
+_QUICK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,50 +262,27 @@ class Runs:
             report=run.gate.add,
             resume=command.resume,
         )
-        durable = self._write_start(run, body, timeout)
-        if not (body.inline and body.spec.repeatable):
-            await durable
+        begin = _Begin(run, Started(self._clock.now(), timeout), body.spec.repeatable, self._ledger)
         began = self._clock.monotonic()
-        ending = await seat.run(call, run.stop)
+        task = self._tasks.start(seat.run(call, run.stop)) if body.inline and body.spec.repeatable else None
+        if task is not None:
+            # Nothing is lost if it runs again, so a quick one pays for one commit, not two.
+            await asyncio.wait((task,), timeout=_QUICK_SECONDS)
+        if task is None or not task.done():
+            await begin.write()
+        ending = await (task if task is not None else seat.run(call, run.stop))
         elapsed = self._clock.monotonic() - began
+        end: Result | Suspension
         if ending.suspension is not None:
-            await self._ledger.finish(command.key, ExecutionState.SUSPENDED, ending.suspension)
-            self._settle(run, ending.suspension)
-            return
-        result = await settle(call, ending, elapsed, self._keeper)
-        state = ExecutionState.LOST if ending.lost else ExecutionState.FINISHED
-        # Units of one call are committed in order, so this end implies the start.
-        await self._ledger.finish(command.key, state, result)
-        self._settle(run, result)
+            end, state = ending.suspension, ExecutionState.SUSPENDED
+        else:
+            end = await settle(call, ending, elapsed, self._keeper)
+            state = ExecutionState.LOST if ending.lost else ExecutionState.FINISHED
+        await self._ledger.finish(command.key, state, end, begin.unwritten())
+        begin.written()
+        self._settle(run, end, elapsed)
 
-    def _write_start(self, run: Run, body: Body, timeout: float) -> asyncio.Future[None]:
-        """Hand the start to the ledger; the future is done when it is durable."""
-        started = Started(self._clock.now(), timeout)
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: BaseException | None) -> None:
-            if error is None:
-                run.start(started)
-            if durable.cancelled():
-                return
-            if error is None:
-                durable.set_result(None)
-            else:
-                durable.set_exception(error)
-                # A body that did not wait for its start hears of the failure from its end.
-                durable.exception()
-
-        self._ledger.start(
-            run.command,
-            run.arguments_sha256,
-            repeatable=body.spec.repeatable,
-            start_time=started.start_time,
-            execution_timeout=timeout,
-            done=done,
-        )
-        return durable
-
-    def _settle(self, run: Run, end: Result | Suspension) -> None:
+    def _settle(self, run: Run, end: Result | Suspension, elapsed: float = 0.0) -> None:
         if not run.settle(end):
             logger.warning("executor.end.dropped", extra={"execution": run.command.key.execution_id})
             return
@@ -314,7 +294,7 @@ class Runs:
                 "execution": run.command.key.execution_id,
                 "attempt": run.command.key.attempt,
                 "outcome": outcome,
-                "duration_ms": round(run.elapsed * 1_000, 3),
+                "duration_ms": round(elapsed * 1_000, 3),
             },
         )
 
@@ -328,6 +308,30 @@ class Runs:
     def _result_chars(self, command: ExecuteCommand) -> int:
         wanted = command.max_result_chars or self._limits.max_result_chars
         return max(MIN_RESULT_CHARS, min(wanted, self._limits.max_result_chars))
+
+
+class _Begin:
+    """The start of one run: written ahead of the body, or together with the end."""
+
+    def __init__(self, run: Run, started: Started, repeatable: bool, ledger: Ledger) -> None:
+        self._run = run
+        self._started = started
+        self._ledger = ledger
+        self._statements = ledger.start_statements(run.command, run.arguments_sha256, repeatable, started)
+
+    async def write(self) -> None:
+        """Make the start durable and tell the readers."""
+        await self._ledger.start(self._run.command.key, self._statements)
+        self.written()
+
+    def unwritten(self) -> list[Statement]:
+        """Give what the end still has to bring along."""
+        return [] if self._run.started is not None else self._statements
+
+    def written(self) -> None:
+        """Tell the readers, once."""
+        if self._run.started is None:
+            self._run.start(self._started)
 
 
 def _not_started(why: str) -> Result:

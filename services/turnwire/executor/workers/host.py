@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from turnwire.core.errors import WrongState
 from turnwire.core.settings import SettingsGroup
+from turnwire.executor.bodies import STOP_GRACE_SECONDS
 from turnwire.executor.domain import Call
 from turnwire.executor.limits import OutputLimits
 from turnwire.executor.workers.environment import ProcessEnvironment
@@ -18,6 +21,9 @@ from turnwire.executor.workers.launcher import Launcher
 from turnwire.executor.workspace import Workspaces
 
 __all__ = ["Isolation", "IsolationSettings", "ProcessHost"]
+
+# What a worker writes to standard error is kept for the case that it does not start.
+_WORKER_WORDS_CHARS = 8_000
 
 
 class IsolationSettings(SettingsGroup):
@@ -37,13 +43,17 @@ class IsolationSettings(SettingsGroup):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Wraps commands as the settings say. Raises RuntimeError when bubblewrap is asked for and absent."""
+    """Wraps commands as the settings say. Raises WrongState when bubblewrap is asked for and absent."""
 
     settings: IsolationSettings
 
     def __post_init__(self) -> None:
         if self.settings.mode == "bubblewrap" and shutil.which("bwrap") is None:
-            raise RuntimeError("isolation.mode is bubblewrap, but the program bwrap is not installed")
+            raise WrongState(
+                "isolation.mode is bubblewrap, but the program bwrap is not installed: install it, or set "
+                "isolation.mode to none",
+                reason="ISOLATION_UNAVAILABLE",
+            )
 
     def wrap(self, argv: list[str], workspace: Path) -> list[str]:
         """Give the words that run `argv` with only the workspace writable."""
@@ -84,3 +94,19 @@ class ProcessHost:
     def limits_for(self, call: Call) -> OutputLimits:
         """Give the output limits of one call."""
         return replace(self.limits, max_chars=call.max_result_chars)
+
+    def worker_spec(self) -> dict[str, Any]:
+        """Give what a shim needs to run a Python worker."""
+        self.workspaces.root.mkdir(parents=True, exist_ok=True)
+        return {
+            "argv": [sys.executable, "-m", "turnwire.executor.workers.python"],
+            "env": self.environment.for_worker(()),
+            "cwd": str(self.workspaces.root),
+            "stdin": None,
+            "timeout": None,
+            "grace": STOP_GRACE_SECONDS,
+            "staging": "",
+            "limits": OutputLimits(max_chars=_WORKER_WORDS_CHARS).to_dict(),
+            "rlimits": {"CORE": 0},
+            "worker": True,
+        }

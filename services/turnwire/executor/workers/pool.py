@@ -70,8 +70,7 @@ class WorkerPool:
                 if self._failure:
                     raise WorkerStartFailed(self._failure)
                 if len(self._workers) + self._starting < self._settings.max_workers:
-                    self._starting += 1
-                    self._tasks.start(self._start_and_tell())
+                    self._start_in_background()
                 await self._changed.wait()
 
     async def release(self, worker: RunningWorker, *, shared: bool) -> None:
@@ -95,6 +94,10 @@ class WorkerPool:
             # The fullest first, so that others stay empty for sync calls.
             return max(fitting, key=lambda worker: worker.load, default=None)
         return next((worker for worker in usable if not worker.alone and worker.load == 0), None)
+
+    def _start_in_background(self) -> None:
+        self._starting += 1
+        self._tasks.start(self._start_and_tell())
 
     async def _start_and_tell(self) -> None:
         try:
@@ -135,6 +138,9 @@ class WorkerPool:
     async def _gone(self, worker: RunningWorker) -> None:
         if worker in self._workers:
             self._workers.remove(worker)
+            if not self._workers and not self._starting and not self._closed:
+                # One stays warm, so that the next call does not wait for imports.
+                self._start_in_background()
         await self._notify()
 
     async def _notify(self) -> None:
