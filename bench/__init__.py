@@ -1,1 +1,1 @@
-"""The benchmarks: every figure is measured beside the floors, in one interleaved run, on processes as shipped."""
+"""Every figure is measured beside the floors, in one interleaved run, on processes as they are shipped."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-import aiohttp
 import grpc.aio
+import msgspec
 
+from bench.floors.bare import Ended
 from bench.floors.gen import floor_pb2
 from bench.floors.gen.floor_pb2_grpc import FloorServiceStub
-from bench.floors.reader import open_session, run_turn
 from bench.process import Process, module
 from bench.workloads import TOKEN_CHARS, Workload
+
+LINE_BYTES = 1024 * 1024
 
 
 class Reader:
@@ -65,44 +67,62 @@ class Contestant(Protocol):
     async def turn(self, reader: Reader) -> None:
         """Run one turn to its end."""
 
-    async def cancel(self, reader: Reader, task: asyncio.Task[None]) -> None:
-        """Ask that the reader's turn, which runs in `task`, be stopped."""
-
     async def stop(self) -> None:
         """End everything."""
 
 
-class BareReader:
-    """F1: reads the model inside this process, so that what counts is this process."""
+class Bare:
+    """F1: a process that reads the model and does nothing with it."""
 
     name = "F1"
 
-    def __init__(self) -> None:
-        self._http: aiohttp.ClientSession | None = None
-
     async def start(self, folder: Path, model_url: str, workload: Workload) -> None:
-        """Open the HTTP client."""
-        self._http = open_session()
-        self._url = model_url
-        self._model = workload.script
+        """Start the reader's process."""
+        self._process = Process(self.name, folder)
+        command = [*module("bench.floors.bare"), "--model-url", model_url, "--model", workload.script]
+        await self._process.start(command)
+        self._lines, self._out = await asyncio.open_connection(
+            "127.0.0.1", self._process.port, limit=LINE_BYTES
+        )
+        self._turns: dict[int, tuple[Reader, asyncio.Future[None]]] = {}
+        self._numbers = itertools.count(1)
+        self._listener = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for line in self._lines:
+            ended = msgspec.json.decode(line, type=Ended)
+            reader, done = self._turns.pop(ended.number)
+            reader.count, reader.chars, reader.times = len(ended.times), len(ended.text), ended.times
+            if reader.hook is not None:
+                reader.hook(ended.text)
+            done.set_result(None)
 
     def roots(self) -> dict[str, int]:
-        """This process."""
-        return {"reader": os.getpid()}
+        """The one process."""
+        return {self.name: self._process.pid}
 
     async def turn(self, reader: Reader) -> None:
-        """Read one turn."""
-        assert self._http is not None
-        await run_turn(self._http, self._url, self._model, "go", reader.take)
-
-    async def cancel(self, reader: Reader, task: asyncio.Task[None]) -> None:
-        """Cancel the task: nothing stands between the reader and the model."""
-        task.cancel()
+        """Have one turn read; a reader's hook gets the whole text at the end."""
+        number = next(self._numbers)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns[number] = reader, done
+        self._out.write(b"%d\n" % number)
+        await done
 
     async def stop(self) -> None:
-        """Close the HTTP client."""
-        if self._http is not None:
-            await self._http.close()
+        """End the process."""
+        if hasattr(self, "_listener"):
+            self._listener.cancel()
+            self._out.close()
+        self._process.kill()
+
+
+@runtime_checkable
+class Cancellable(Contestant, Protocol):
+    """A contestant whose turns can be stopped."""
+
+    async def cancel(self, reader: Reader) -> None:
+        """Ask that the reader's turn be stopped."""
 
 
 class Floor:
@@ -146,7 +166,7 @@ class Floor:
             del self._calls[reader]
             call.cancel()
 
-    async def cancel(self, reader: Reader, task: asyncio.Task[None]) -> None:
+    async def cancel(self, reader: Reader) -> None:
         """Cancel the call, which is all that a floor has."""
         self._calls[reader].cancel()
 

@@ -83,6 +83,8 @@ class Gate:
     def show(self) -> str:
         """One line of the report."""
         word = "PASS" if self.passed else "FAIL"
-        note = "" if not self.passed or self.measured <= self.figure else "  above the figure, inside the gate"
-        shown = f"{self.measured:.2f}{self.unit}, stated {self.figure:g}{self.unit}, gate {self.limit:g}{self.unit}"
-        return f"{word}  {self.name}: {shown}{note}"
+        note = (
+            "" if not self.passed or self.measured <= self.figure else "  above the figure, inside the gate"
+        )
+        stated = f"stated {self.figure:g}{self.unit}, gate {self.limit:g}{self.unit}"
+        return f"{word}  {self.name}: {self.measured:.2f}{self.unit}, {stated}{note}"

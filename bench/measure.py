@@ -7,7 +7,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from bench.contestants import Contestant, Reader
+from bench.contestants import Cancellable, Contestant, Reader
 from bench.meter import CpuMeter, status_mib
 from bench.mock_client import Mock
 from bench.workloads import Workload
@@ -36,12 +36,15 @@ class Sample:
     most_streams: int = 0
 
 
-async def warm_up(contestant: Contestant, workload: Workload) -> None:
+async def warm_up(contestant: Contestant, workload: Workload, mock: Mock) -> None:
     """Run one turn, so that what is loaded lazily is loaded.
 
     Raises:
         WrongWork: the text that was read is not the script's.
     """
+    if workload.cancel_after:
+        await measure(contestant, workload, mock)
+        return
     texts: list[str] = []
     async with asyncio.timeout(TURN_SECONDS):
         await contestant.turn(Reader(texts.append))
@@ -53,11 +56,12 @@ async def measure(contestant: Contestant, workload: Workload, mock: Mock) -> Sam
     """Run the workload once.
 
     Raises:
-        WrongWork: the model was called more or less often than the workload says, or a turn was never cancelled.
+        WrongWork: the model calls were more or fewer than the workload says, or a cancel never reached it.
         ProcessEnded: a process of the contestant ended.
     """
     await mock.reset()
     if workload.cancel_after:
+        assert isinstance(contestant, Cancellable), f"{contestant.name} cannot cancel"
         return await measure_cancel(contestant, workload, mock)
     meter = CpuMeter(contestant.roots().values())
     readers: list[Reader] = []
@@ -96,7 +100,7 @@ def latencies(sent: list[list[float]], seen: list[float]) -> list[float]:
     return [there - here for here, there in zip(last, seen, strict=False)]
 
 
-async def measure_cancel(contestant: Contestant, workload: Workload, mock: Mock) -> Sample:
+async def measure_cancel(contestant: Cancellable, workload: Workload, mock: Mock) -> Sample:
     """Cancel one turn in mid-stream and see when its reader and the model noticed."""
     enough = asyncio.Event()
 
@@ -110,10 +114,10 @@ async def measure_cancel(contestant: Contestant, workload: Workload, mock: Mock)
     begin = time.monotonic()
     async with asyncio.timeout(TURN_SECONDS):
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(run_cancelled(contestant, reader))
+            tasks.create_task(run_cancelled(contestant, reader))
             await enough.wait()
             asked = time.monotonic()
-            await contestant.cancel(reader, task)
+            await contestant.cancel(reader)
         ended = reader.finish_time or time.monotonic()
     cpu = meter.end()
     noticed = await abort_time(mock)

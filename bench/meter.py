@@ -1,4 +1,4 @@
-"""What processes cost: CPU by the kernel's scheduler clock in nanoseconds, memory by /proc, over whole trees."""
+"""What process trees cost: CPU by the kernel's scheduler clock in nanoseconds, memory by /proc."""
 
 from __future__ import annotations
 

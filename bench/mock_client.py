@@ -1,4 +1,4 @@
-"""The mock model as seen from a benchmark: it is a process of its own, asked over HTTP outside the measurement."""
+"""The mock model as a benchmark sees it: a process of its own, asked over HTTP outside the measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible model: the bytes of an answer are rendered once, so that it costs next to nothing.
+"""A scripted OpenAI-compatible model: an answer's bytes are rendered once, so it costs next to nothing.
 
 The script stands in the model's name, from `w:` on: `w:tokens=500:rounds=0:rate=0:delay=0:silent=0`.
 
@@ -8,8 +8,8 @@ The script stands in the model's name, from `w:` on: `w:tokens=500:rounds=0:rate
 * `delay`: milliseconds before the first byte.
 * `silent`: 1 = after the chunks nothing more comes and the connection stays open.
 
-Routes: `POST .../chat/completions`, `GET .../models`, `GET /stats`, `GET /times` (when each chunk of each rated
-answer was sent), `POST /reset`. All times are CLOCK_MONOTONIC, so that another process on the machine can compare.
+Routes: `POST .../chat/completions`, `GET .../models`, `GET /stats`, `GET /times` (when each chunk of each
+rated answer was sent), `POST /reset`. All times are CLOCK_MONOTONIC, so that other processes can compare.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Answer:
 
 def render(model: str, script: Script, call: int | None) -> Answer:
     """Render the answer to one request; `call` is the number of the tool call it ends in, if it does."""
-    arguments = '{"a":%d,"b":1}' % (call or 0)
+    arguments = f'{{"a":{call or 0},"b":1}}'
     finish = "stop" if call is None else "tool_calls"
     head = sse(model, [choice({"role": "assistant", "content": "", "refusal": None})])
     chunks = tuple(sse(model, [choice({"content": token(index)})]) for index in range(script.tokens))

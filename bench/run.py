@@ -1,8 +1,8 @@
 """Measures the services beside the floors, pair by pair in one run: `python -m bench.run`.
 
-Each workload gets fresh processes. In each round every contestant does the same work, one after another, in an
-order that turns round with each round; what is reported is the median of the rounds' ratios, so that a machine
-that grows slower in the middle slows both of a pair.
+Each workload gets fresh processes. In each round every contestant does the same work, one after another, in
+an order that turns round with each round; what is reported is the median of the rounds' ratios, so that a
+machine that grows slower in the middle slows both of a pair.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bench.contestants import BareReader, Contestant, Floor
+from bench.contestants import Bare, Cancellable, Contestant, Floor
 from bench.figures import Gate, pair_ratios, percentile, spread
 from bench.measure import Sample, measure, warm_up
 from bench.meter import CpuMeter, load, machine_speed
 from bench.mock_client import Mock
 from bench.services import Ours
-from bench.settings import shipped_settings
+from bench.settings import shipped_settings, synchronous
 from bench.workloads import WORKLOADS, Workload
 
 PAIRS = 7
@@ -44,16 +44,16 @@ class Cell:
     idle_cpu: dict[str, float] = field(default_factory=dict)
 
 
-def contestants(names: Sequence[str]) -> list[Contestant]:
-    """Make the named contestants; the durable floor syncs as the services do."""
-    synchronous = shipped_settings()["synchronous"]
+def contestants(names: Sequence[str], workload: Workload) -> list[Contestant]:
+    """Make the named contestants that can do the work; the durable floor syncs as the services do."""
     every: list[Contestant] = [
         Ours(),
-        Floor(DURABLE_FLOOR, durable=True, synchronous=synchronous),
+        Floor(DURABLE_FLOOR, durable=True, synchronous=synchronous()),
         Floor("F2", durable=False),
-        BareReader(),
+        Bare(),
     ]
-    return [contestant for contestant in every if contestant.name in names]
+    able = [one for one in every if isinstance(one, Cancellable) or not workload.cancel_after]
+    return [contestant for contestant in able if contestant.name in names]
 
 
 async def run_cell(workload: Workload, names: Sequence[str], pairs: int) -> Cell:
@@ -62,13 +62,12 @@ async def run_cell(workload: Workload, names: Sequence[str], pairs: int) -> Cell
     with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as name:
         folder = Path(name)
         mock = Mock(folder)
-        running = contestants(names)
+        running = contestants(names, workload)
         try:
             await mock.start()
             for contestant in running:
                 await contestant.start(folder, mock.url, workload)
-                if not workload.cancel_after:
-                    await warm_up(contestant, workload)
+                await warm_up(contestant, workload, mock)
                 cell.idle_cpu[contestant.name] = await idle_cpu(contestant)
             for number in range(pairs):
                 for contestant in running if number % 2 == 0 else reversed(running):
@@ -102,8 +101,10 @@ def rows(cell: Cell) -> list[str]:
             words.append(f"reader saw the end after ms {spread([s.stream_end for s in samples]).show(1e3)}")
             words.append(f"model after ms {spread([s.upstream_end for s in samples]).show(1e3)}")
         if seen := [latency for sample in samples for latency in sample.latencies]:
-            words.append(f"delta ms p50 {percentile(seen, 0.5) * 1e3:.2f} p99 {percentile(seen, 0.99) * 1e3:.2f}")
-        if samples[0].peak_mib and name != "F1":
+            words.append(
+                f"delta ms p50 {percentile(seen, 0.5) * 1e3:.2f} p99 {percentile(seen, 0.99) * 1e3:.2f}"
+            )
+        if samples[0].peak_mib:
             words.append("peak MiB " + " ".join(f"{k} {v:.0f}" for k, v in samples[0].peak_mib.items()))
         words.append(f"idle {cell.idle_cpu[name] * 1e3:.1f} ms/s")
         lines.append(" ".join(words))
@@ -125,7 +126,9 @@ def gates(cell: Cell) -> list[Gate]:
         return found
     if name in CPU_FIGURES and DURABLE_FLOOR in cell.samples:
         ratio = spread(ratios(cell, DURABLE_FLOOR)).median
-        found.append(Gate(f"{name} CPU of the three services over {DURABLE_FLOOR}", ratio, CPU_FIGURES[name], " x"))
+        found.append(
+            Gate(f"{name} CPU of the three services over {DURABLE_FLOOR}", ratio, CPU_FIGURES[name], " x")
+        )
     if name == "W1r":
         worst = percentile([latency for sample in ours for latency in sample.latencies], 0.99) * 1e3
         found.append(Gate("W1r p99 from the model's socket to the reader", worst, LATENCY_FIGURE_MS, " ms"))

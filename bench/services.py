@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,7 +141,7 @@ class Ours:
         """Run one turn over the wire."""
         await follow(self._turns, self._agent, reader)
 
-    async def cancel(self, reader: Reader, task: asyncio.Task[None]) -> None:
+    async def cancel(self, reader: Reader) -> None:
         """Send the command through the control service."""
         await self._commands.SendCommand(cancel_request(reader.turn))
 

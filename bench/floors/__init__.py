@@ -1,1 +1,1 @@
-"""The floors: the least that a reader, a forwarder and a durable forwarder of model streams can cost in Python."""
+"""The floors: the least that a reader, a forwarder and a durable forwarder of streams can cost in Python."""

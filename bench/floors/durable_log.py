@@ -1,6 +1,6 @@
 """The writer of the durable floor: one transaction a group, at least `spacing` apart, in a thread of its own.
 
-An event is visible to its reader only after its commit. A page is encoded once: what is stored is what is sent.
+An event is visible to its reader only after its commit. A page is encoded once: what is stored is sent.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class GroupWriter:
         self._database.execute(f"pragma synchronous={synchronous}")
         self._database.execute("pragma wal_autocheckpoint=1000")
         self._database.execute(
-            "create table log(turn text, sequence integer, page blob, primary key(turn, sequence)) without rowid"
+            "create table log(turn text, sequence integer, page blob, primary key(turn, sequence))"
+            " without rowid"
         )
         threading.Thread(target=self._commit_groups, name="log-writer", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""The bare reader: an HTTP client and a JSON decoder, nothing between a token's bytes and its text (floor F1).
+"""The bare reader (F1): an HTTP client and a JSON decoder, nothing between a token's bytes and its text.
 
 The other floors read through it too, so that what they cost above it is their own.
 """
