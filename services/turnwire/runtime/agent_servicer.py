@@ -17,13 +17,16 @@ from turnwire.runtime import request_codec
 from turnwire.runtime.capabilities import CAPABILITIES
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.execution import ToolInfo
+from turnwire.runtime.domain.turn import BusyPolicy
 from turnwire.runtime.engine.agents import AgentCatalog
-from turnwire.runtime.event_codec import duration
+from turnwire.runtime.event_codec import duration, enum_table
 from turnwire.runtime.paging import page_size, read_token, write_token
 from turnwire.runtime.ports import ToolExecutor
 from turnwire.wire.auth import current_principal
 
 __all__ = ["AgentServicer", "ServerFacts"]
+
+_BUSY = enum_table(BusyPolicy, turn_pb2.BusyPolicy, "BUSY_POLICY_")
 
 
 class ServerFacts:
@@ -115,7 +118,7 @@ def _agent(agent: AgentDefinition, tools: Sequence[ToolInfo]) -> agent_pb2.Agent
             tool_timeout=duration(limits.tool_timeout),
             max_retry_limit=limits.max_retry_limit,
         ),
-        busy_policy=turn_pb2.BusyPolicy.Value(f"BUSY_POLICY_{agent.busy_policy.name}"),
+        busy_policy=_BUSY[agent.busy_policy],
         organization_id=agent.organization_id,
         digest=agent.digest(),
         description=agent.description,
@@ -133,5 +136,5 @@ def _tool(tool: ToolInfo) -> tool_pb2.Tool:
         execution_mode=mode,
         execution_timeout=duration(tool.execution_timeout),
         repeatable=tool.repeatable,
-        risk_tier=tool.risk_tier,
+        risk_tier=tool_pb2.RiskTier.Name(tool.risk_tier),
     )

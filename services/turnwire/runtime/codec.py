@@ -13,6 +13,7 @@ from turnwire.runtime.domain.turn import Disposition, InputPart, TurnRow
 from turnwire.runtime.event_codec import (
     OUTCOMES,
     STATES,
+    enum_table,
     failure_status,
     overflow_to_proto,
     result_part_to_proto,
@@ -22,7 +23,7 @@ from turnwire.runtime.event_codec import (
 
 __all__ = ["DISPOSITIONS", "message_to_proto", "thread_to_proto", "turn_to_proto"]
 
-DISPOSITIONS = {d: turn_pb2.TurnDisposition.Value(f"TURN_DISPOSITION_{d.name}") for d in Disposition}
+DISPOSITIONS = enum_table(Disposition, turn_pb2.TurnDisposition, "TURN_DISPOSITION_")
 _ROLES = {
     "user": message_pb2.MESSAGE_ROLE_USER,
     "assistant": message_pb2.MESSAGE_ROLE_ASSISTANT,
@@ -32,7 +33,7 @@ _VISIBILITY = {
     "hidden": message_pb2.MESSAGE_VISIBILITY_HIDDEN,
     "superseded": message_pb2.MESSAGE_VISIBILITY_SUPERSEDED,
 }
-_ORIGINS = {o: turn_event_pb2.MessageOrigin.Value(f"MESSAGE_ORIGIN_{o.name}") for o in MessageOrigin}
+_ORIGINS = enum_table(MessageOrigin, turn_event_pb2.MessageOrigin, "MESSAGE_ORIGIN_")
 
 
 def turn_to_proto(row: TurnRow) -> turn_pb2.Turn:
@@ -88,7 +89,7 @@ def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message
         status=message_pb2.MESSAGE_STATUS_OPEN if message.open else message_pb2.MESSAGE_STATUS_FINAL,
         visibility=_VISIBILITY[message.visibility],
         turn=f"{thread}/turns/{message.turn_id}",
-        origin=_ORIGINS[message.origin] if message.origin else 0,
+        origin=_ORIGINS[message.origin] if message.origin else None,
         parts=[_message_part(p) for p in message.parts],
         create_time=timestamp(message.create_time),
         update_time=timestamp(message.update_time),

@@ -7,6 +7,7 @@ them equal to what protobuf itself writes. Every other kind goes through its mes
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -38,19 +39,26 @@ __all__ = [
     "STATES",
     "duration",
     "encode_event",
+    "enum_table",
     "overflow_to_proto",
     "timestamp",
     "trim_page",
     "usage_summary_to_proto",
 ]
 
-STATES = {s: turn_pb2.TurnState.Value(f"TURN_STATE_{s.name}") for s in ev.TurnState}
-OUTCOMES = {o: tool_pb2.ToolOutcome.Value(f"TOOL_OUTCOME_{o.name}") for o in ev.ToolOutcome}
-_PROVENANCE = {p: llm.UsageProvenance.Value(f"USAGE_PROVENANCE_{p.name}") for p in UsageProvenance}
-_FINISH = {r: llm.FinishReason.Value(f"FINISH_REASON_{r.name}") for r in FinishReason}
-_FAILURE = {k: llm.FailureKind.Value(f"FAILURE_KIND_{k.name}") for k in FailureKind}
-_EPISODE = {k: pb.EpisodeKind.Value(f"EPISODE_KIND_{k.name}") for k in ev.EpisodeKind}
-_SEVERITY = {s: pb.NoticeSeverity.Value(f"NOTICE_SEVERITY_{s.name}") for s in ev.NoticeSeverity}
+
+def enum_table(domain: type[Enum], wire: Any, prefix: str) -> dict[Any, Any]:
+    """Return the wire value of each member of a domain enum, found by name. Raises ValueError for a gap."""
+    return {member: wire.Value(f"{prefix}{member.name}") for member in domain}
+
+
+STATES = enum_table(ev.TurnState, turn_pb2.TurnState, "TURN_STATE_")
+OUTCOMES = enum_table(ev.ToolOutcome, tool_pb2.ToolOutcome, "TOOL_OUTCOME_")
+_PROVENANCE = enum_table(UsageProvenance, llm.UsageProvenance, "USAGE_PROVENANCE_")
+_FINISH = enum_table(FinishReason, llm.FinishReason, "FINISH_REASON_")
+_FAILURE = enum_table(FailureKind, llm.FailureKind, "FAILURE_KIND_")
+_EPISODE = enum_table(ev.EpisodeKind, pb.EpisodeKind, "EPISODE_KIND_")
+_SEVERITY = enum_table(ev.NoticeSeverity, pb.NoticeSeverity, "NOTICE_SEVERITY_")
 
 # Wire keys (field << 3 | type) of what the fast path writes.
 _PAGE_EVENTS = b"\x0a"  # RunTurnResponse.events

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from turnwire.runtime.control_link import ControlLink
@@ -20,6 +20,7 @@ from turnwire.api.runtime.v1 import (
 from turnwire.runtime.agent_files import built_in_agents, load_agents
 from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
 from turnwire.runtime.disconnect import DisconnectWatch
+from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
@@ -185,7 +186,7 @@ class _Runtime:
         await self.supervisor.drain(max(0.0, self._settings.drain.stop_grace_seconds - 12.0))
 
 
-def _agents(settings: RuntimeSettings) -> object:
+def _agents(settings: RuntimeSettings) -> Sequence[AgentDefinition]:
     steps = settings.turns.max_steps
     clamped = min(max(steps, 10), 120)
     if clamped != steps:

@@ -52,7 +52,7 @@ def read_token(token: str, *bound: str) -> tuple[int, str] | None:
         padded = token + "=" * (-len(token) % 4)
         tie, first, second = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, int, str])
     except (ValueError, msgspec.DecodeError):
-        tie = ""
+        tie, first, second = "", 0, ""
     if tie != _bind(*bound):
         raise InvalidRequest(
             "page_token belongs to another request: begin again without it", reason="PAGE_TOKEN_MISMATCH"

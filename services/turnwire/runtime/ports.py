@@ -93,9 +93,16 @@ class TurnJournal(Protocol):
 
     key: TurnKey
     epoch: int
-    next_sequence: int
-    # Whether more is waiting to be committed than should: then wait for `room` before going on.
-    crowded: bool
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next event gets."""
+        ...
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more waits to be committed than should: then wait for `room` before going on."""
+        ...
 
     def at(self, *, step: int, step_attempt: int = 1, turn_attempt: int = 1) -> None:
         """Set what later events carry as their step and attempts."""
@@ -154,8 +161,8 @@ class Store(Protocol):
 
     async def cancel_queued(
         self, key: TurnKey, event: TurnFinished, applied: Sequence[AppliedCommand]
-    ) -> bool:
-        """End a turn that still waits in the queue; False when it does not wait any more."""
+    ) -> int | None:
+        """End a turn that still waits in the queue; its last sequence, or None when it waits no more."""
         ...
 
     async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:

@@ -69,7 +69,8 @@ CREATE TABLE turn_heads (
   PRIMARY KEY (scope, turn_id)
 ) WITHOUT ROWID;
 
--- A page is a serialised RunTurnResponse: encoded once, stored, and sent as the same bytes.
+-- A page is a serialised RunTurnResponse: encoded once, stored, and sent as the same bytes. With a rowid, as
+-- large rows inside the key's tree cost twice as much per commit.
 CREATE TABLE pages (
   scope TEXT NOT NULL,
   turn_id TEXT NOT NULL,
@@ -79,7 +80,7 @@ CREATE TABLE pages (
   body BLOB NOT NULL,
   PRIMARY KEY (scope, turn_id, first_sequence),
   CHECK (last_sequence >= first_sequence)
-) WITHOUT ROWID;
+);
 
 CREATE TABLE messages (
   scope TEXT NOT NULL,

@@ -116,7 +116,10 @@ class TurnStore:
         else:
             log.own(claimed.epoch, claimed.next_sequence)
         log.committed_page((claimed.first_sequence, claimed.next_sequence - 1, claimed.page))
-        return Journal(log, lambda: self._logs.pop(key, None))
+        return Journal(log, lambda: self._forget(key))
+
+    def _forget(self, key: TurnKey) -> None:
+        self._logs.pop(key, None)
 
     def _encode_page(self, key: TurnKey, first: int, events: Sequence[TurnEvent]) -> bytes:
         now = self.ticker.wall_time()
