@@ -1,0 +1,1 @@
+"""Schema of the command ledger: numbered scripts, forward only, never edited."""
