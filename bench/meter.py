@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PROC = Path("/proc")
+# What `machine_speed` says on the machine that absolute figures are stated for.
+NOMINAL_SPEED = 0.020
 
 
 class ProcessEnded(Exception):

@@ -53,8 +53,9 @@ class Services:
         for process in (self.control, self.executor):
             await process.start(self.command(process))
         await self.runtime.start(
-            [*self.command(self.runtime), "--agents", str(agents)],
+            self.command(self.runtime),
             {
+                "TURNWIRE_RUNTIME_AGENTS": str(agents),
                 "OPENAI_BASE_URL": self._model_url,
                 "OPENAI_API_KEY": "mock",
                 "TURNWIRE_RUNTIME_CONTROL__TARGET": self.control.target,

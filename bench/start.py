@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.figures import Gate, spread
-from bench.meter import cpu_seconds, load, machine_speed, status_mib, tree
+from bench.meter import NOMINAL_SPEED, cpu_seconds, load, machine_speed, status_mib, tree
 from bench.process import Process, script
 
 SERVICES = ("runtime", "control", "executor")
@@ -28,13 +28,15 @@ async def start_once(service: str, import_times: bool = False) -> tuple[float, d
     """Start a service in an empty folder and end it.
 
     Returns:
-        CPU seconds of its processes until it served, MiB by process (the root first), and what it printed.
+        CPU seconds of its processes until it served, scaled to a machine of nominal speed; MiB by process,
+        the root first; and what it printed.
 
     Raises:
         NotReady: it does not serve.
     """
     with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as name:
         folder = Path(name)
+        speed = machine_speed()
         agents = folder / "agents"
         agents.mkdir()
         (agents / "bench.yaml").write_text('name: bench\nmodel: "openai:w:tokens=1"\n', encoding="utf-8")
@@ -42,13 +44,12 @@ async def start_once(service: str, import_times: bool = False) -> tuple[float, d
         command = script(f"turnwire-{service}")
         if import_times:
             command = [sys.executable, "-X", "importtime", *command]
-        options = ["--data", str(folder / "data")] + (
-            ["--agents", str(agents)] if service == "runtime" else []
-        )
+        command += ["--data", str(folder / "data")]
+        agents_of = {"runtime": {"TURNWIRE_RUNTIME_AGENTS": str(agents)}}
         try:
-            await process.start([*command, *options], {"OPENAI_API_KEY": "mock"})
+            await process.start(command, {"OPENAI_API_KEY": "mock", **agents_of.get(service, {})})
             pids = sorted(tree([process.pid]), key=lambda pid: pid != process.pid)
-            cpu = sum(map(cpu_seconds, pids))
+            cpu = sum(map(cpu_seconds, pids)) * NOMINAL_SPEED / speed
             memory = {title(pid): status_mib(pid, "VmRSS") for pid in pids}
             return cpu, memory, process.log.read_text(errors="replace")
         finally:
@@ -76,6 +77,7 @@ def heavy_modules(lines: Iterable[str], number: int = HEAVIEST) -> list[tuple[st
 async def run(options: argparse.Namespace) -> int:
     """Report each service; returns 1 when a gate is closed."""
     print(f"machine: speed probe {machine_speed() * 1e3:.1f} ms, load {load():.2f}")
+    print(f"CPU is scaled to a machine whose speed probe takes {NOMINAL_SPEED * 1e3:.0f} ms")
     closed: list[str] = []
     for service in options.services.split(","):
         starts = [await start_once(service) for _ in range(options.starts)]
