@@ -12,8 +12,8 @@ BANNED = {
     "asyncio.get_event_loop": "use asyncio.get_running_loop",
 }
 
-# Modules that, besides those named supervisor, start tasks outside a TaskGroup: each keeps the reference and ends
-# the task before it returns. Race and tool batch start theirs to cancel them one by one, which a group cannot.
+# Modules that, besides those named supervisor, start tasks outside a TaskGroup: each keeps the reference and
+# ends the task before it returns. They start theirs to cancel them one by one, which a group cannot.
 TASK_OWNERS = ("turnwire.runtime.engine.cancel", "turnwire.runtime.engine.tools")
 
 # A longer constant sleep in a test stands for something that hangs and is cut off.

@@ -18,8 +18,8 @@ FLOORS = {
     "cli": 4,
 }
 
-# Inside the runtime; a module may import what stands on its own line or above. A module counts by the last word of
-# its name: executor_link is a link.
+# Inside the runtime; a module may import what stands on its own line or above. A module counts by the last
+# word of its name: executor_link is a link.
 RUNTIME_ORDER = (
     {"domain", "ports"},
     {"engine"},

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -24,25 +25,35 @@ def helm() -> str:
     pytest.skip("helm is missing: run scripts/install_helm.sh")
 
 
-@pytest.fixture
-def render(helm: str, tmp_path: Path) -> Render:
+@pytest.fixture(scope="session")
+def render(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
     """Render the chart; gives the documents by (kind, name), or raises RefusedError.
 
-    Keyword `values` is a mapping, `file` one of the chart's ci files; both may be left out.
+    Keyword `values` is a mapping, `file` one of the chart's ci files; both may be left out. Equal calls are
+    rendered once and their documents shared: tests only read them.
     """
+    known: dict[tuple[str, str], Documents] = {}
+    folder = tmp_path_factory.mktemp("values")
 
-    def run(values: dict | None = None, file: str = "") -> Documents:
-        command = [helm, "template", "tw", str(CHART), "--kube-version", KUBERNETES, "--namespace", "agents"]
-        if file:
-            command += ["--values", str(CHART / "ci" / file)]
-        if values is not None:
-            own = tmp_path / "values.yaml"
-            own.write_text(yaml.safe_dump(values), encoding="utf-8")
-            command += ["--values", str(own)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode:
-            raise RefusedError(done.stderr)
-        documents = [document for document in yaml.safe_load_all(done.stdout) if document]
-        return {(document["kind"], document["metadata"]["name"]): document for document in documents}
+    def run(values: dict[str, Any] | None = None, file: str = "") -> Documents:
+        text = yaml.safe_dump(values or {})
+        if (text, file) not in known:
+            own = folder / "values.yaml"
+            own.write_text(text, encoding="utf-8")
+            files = [CHART / "ci" / file, own] if file else [own]
+            known[text, file] = template(helm, files)
+        return known[text, file]
 
     return run
+
+
+def template(helm: str, files: list[Path]) -> Documents:
+    """Run `helm template` with these value files, later ones winning."""
+    command = [helm, "template", "tw", str(CHART), "--kube-version", KUBERNETES, "--namespace", "agents"]
+    for file in files:
+        command += ["--values", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise RefusedError(done.stderr)
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}

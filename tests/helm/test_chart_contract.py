@@ -46,7 +46,7 @@ def test_the_schema_is_closed_at_every_level() -> None:
 
 
 def test_values_and_schema_list_the_same_keys() -> None:
-    optional = {"global", "claims"}
+    optional = {"global", "claims"}  # keys that parents or Kubernetes may fill
     for path, node in objects(SCHEMA, ""):
         value: Any = VALUES
         for key in filter(None, path.split(".")):

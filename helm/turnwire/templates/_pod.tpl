@@ -7,8 +7,8 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    # Settings are read once, at the start: a change of them must replace the pod.
-    checksum/config: {{ include "turnwire.settings" . | sha256sum }}
+    # Settings and files are read once, at the start: a change of them must replace the pod.
+    checksum/config: {{ printf "%s%s" (include "turnwire.settings" .) (toYaml .values.files) | sha256sum }}
     {{- with .values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -119,6 +119,9 @@ grpc:
 {{- define "turnwire.mounts" -}}
 - {name: data, mountPath: /var/lib/turnwire}
 - {name: tmp, mountPath: /tmp}
+{{- if .values.files }}
+- {name: files, mountPath: /etc/turnwire/files, readOnly: true}
+{{- end }}
 {{- if .root.Values.tls.secretName }}
 - {name: tls, mountPath: /etc/turnwire/tls, readOnly: true}
 {{- end }}
@@ -137,6 +140,10 @@ grpc:
   {{- end }}
 - name: tmp
   emptyDir: {sizeLimit: 1Gi}
+{{- if .values.files }}
+- name: files
+  configMap: {name: {{ include "turnwire.fullname" . }}-files}
+{{- end }}
 {{- if .root.Values.tls.secretName }}
 - name: tls
   secret: {secretName: {{ .root.Values.tls.secretName }}, defaultMode: 0440}
