@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2_grpc
 
 from support.wire_echo import Echo, running, text
 from turnwire.core import errors
@@ -210,6 +211,16 @@ async def test_a_dead_server_reads_as_unreachable_and_a_deadline_as_such() -> No
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await rig.stub.unary(text("x"), timeout=10)
         assert error_from_rpc(caught.value).reason == "UNREACHABLE"
+
+
+async def test_a_method_that_the_servicer_does_not_define_is_a_feature_not_served() -> None:
+    undefined = health_pb2_grpc.HealthServicer()
+    async with running(Echo(unary=undefined.Check, stream=undefined.Watch)) as rig:
+        for call in (rig.stub.unary(text("x"), timeout=10), rig.stub.stream(text("x"), timeout=10).read()):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            assert error_from_rpc(caught.value).reason == "FEATURE_NOT_SERVED"
 
 
 async def test_a_handler_that_aborts_by_itself_is_left_alone() -> None:

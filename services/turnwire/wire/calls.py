@@ -17,6 +17,7 @@ from typing import Any
 
 import grpc
 
+from turnwire.core.errors import NotServed
 from turnwire.wire.auth import OPEN_METHODS
 from turnwire.wire.handlers import MALFORMED, behavior_of, malformed_request, rebuild, tolerant_deserializer
 from turnwire.wire.status import WireStatus, status_details, unwrap
@@ -131,6 +132,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if self._stopped:
                 return  # gRPC notices by itself; sending on a stopped server would crash the process
             raise cause
+        if isinstance(cause, NotImplementedError) and context.code() is grpc.StatusCode.UNIMPLEMENTED:
+            # What the generated base class says of a method that the servicer does not define.
+            name = method.rpartition("/")[2]
+            cause = NotServed(f"{name} is not served here; upgrade the server", feature=name)
         await self._answer(method, started, cause, context)
 
     async def _answer(self, method: str, started: float, cause: BaseException, context: Any) -> None:
