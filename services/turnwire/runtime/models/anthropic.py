@@ -138,7 +138,7 @@ class AnthropicNormaliser(Normaliser):
             if isinstance(found, dict) and found.get("error"):
                 self._fail_with(found["error"], out)
                 return
-            if isinstance(found, dict) and found.get("type") not in _KNOWN:
+            if isinstance(found, dict) and str(found.get("type")) not in _KNOWN:
                 return
             event = shaped(found, _Event)
         self._event(event, out)

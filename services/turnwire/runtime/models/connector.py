@@ -153,22 +153,9 @@ class Connector:
         """Send a POST and return as soon as the status and headers are there. Raises TransportTrouble."""
         local = is_loopback(urlsplit(url).hostname or "")
         session = await self._ready(local=local)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        sent_at: float | None = None
-        deadline = asyncio.timeout(limits.connect_seconds)
-
-        def sent() -> None:
-            nonlocal sent_at
-            sent_at = loop.time()
-            hard = started + limits.request_seconds
-            first = sent_at + min(limits.first_chunk_seconds, limits.whole_call_seconds)
-            deadline.reschedule(min(first, hard))
-            if on_sent is not None:
-                on_sent()
-
+        departure = _Departure(limits, on_sent)
         try:
-            async with deadline:
+            async with departure.deadline:
                 response = await session.post(
                     url,
                     data=body,
@@ -176,13 +163,13 @@ class Connector:
                     proxy=None if local else self._proxy,
                     timeout=self._timeout,
                     allow_redirects=False,
-                    trace_request_ctx=sent,
+                    trace_request_ctx=departure.sent,
                 )
         except self.errors as error:
-            if deadline.expired():
-                raise _late(limits, sent=sent_at is not None) from error
+            if departure.deadline.expired():
+                raise departure.late() from error
             raise _trouble(error) from error
-        return Exchange(self, response, limits, started, started if sent_at is None else sent_at)
+        return Exchange(self, response, limits, departure.started, departure.sent_at or departure.started)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -231,15 +218,39 @@ class Connector:
         return context
 
 
+class _Departure:
+    """Notes when a request is really sent, and moves the deadline from connecting to the first chunk."""
+
+    __slots__ = ("_limits", "_loop", "_on_sent", "deadline", "sent_at", "started")
+
+    def __init__(self, limits: LimitSettings, on_sent: OnSent | None) -> None:
+        self._limits = limits
+        self._on_sent = on_sent
+        self._loop = asyncio.get_running_loop()
+        self.started = self._loop.time()
+        self.sent_at: float | None = None
+        self.deadline = asyncio.timeout(limits.connect_seconds)
+
+    def sent(self) -> None:
+        """The request leaves now."""
+        limits = self._limits
+        self.sent_at = self._loop.time()
+        first = self.sent_at + min(limits.first_chunk_seconds, limits.whole_call_seconds)
+        self.deadline.reschedule(min(first, self.started + limits.request_seconds))
+        if self._on_sent is not None:
+            self._on_sent()
+
+    def late(self) -> TransportTrouble:
+        """What the passed deadline was about."""
+        if self.sent_at is None:
+            what = f"no connection within {self._limits.connect_seconds:g} s"
+            return TransportTrouble(FailureKind.CONNECTION, what)
+        what = f"no answer began within {self._limits.first_chunk_seconds:g} s"
+        return TransportTrouble(FailureKind.TIMEOUT, what)
+
+
 async def _headers_sent(_session: Any, context: Any, _params: Any) -> None:
     context.trace_request_ctx()
-
-
-def _late(limits: LimitSettings, *, sent: bool) -> TransportTrouble:
-    if sent:
-        what = f"no answer began within {limits.first_chunk_seconds:g} s"
-        return TransportTrouble(FailureKind.TIMEOUT, what)
-    return TransportTrouble(FailureKind.CONNECTION, f"no connection within {limits.connect_seconds:g} s")
 
 
 def _trouble(error: BaseException) -> TransportTrouble:

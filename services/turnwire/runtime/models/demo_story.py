@@ -6,20 +6,17 @@ __all__ = ["story"]
 
 _OPENING = (
     "There was once a small clerk who lived inside a machine and answered letters. Nobody had told the clerk "
-    "how many letters there would be, so it kept a notebook and wrote down every word before it said it aloud. "
+    "how many letters there would be, so it kept a notebook and wrote down every word before it was said. "
 )
 _DAYS = (
     ("first", "a merchant who wanted the price of salt", "three", "a sparrow"),
     ("second", "a captain who had lost a harbour", "seven", "a lantern"),
     ("third", "a gardener whose roses argued", "two", "a grey cat"),
-    ("fourth", "a teacher with one impossible sum", "twelve", "a broken clock"),
-    ("fifth", "a baker who dreamed of snow", "five", "a wooden boat"),
-    ("sixth", "a judge who wished to be forgiven", "nine", "a quiet bell"),
     ("seventh", "a child who only asked why", "forty", "a paper crown"),
 )
 _DAY = (
-    "On the {ordinal} day a letter came from {sender}. The clerk read it {times} times, looked up what it did "
-    "not know, and wrote an answer that was short and true. When the lights went out in the middle of a "
+    "On the {ordinal} day a letter came from {sender}. The clerk read it {times} times, looked up what it "
+    "did not know, and wrote an answer that was short and true. When the lights went out in the middle of a "
     "sentence, the clerk opened the notebook, found the last word, and went on with the next one. In the "
     "evening {thing} stood on the window sill, and the clerk took it for thanks. "
 )
