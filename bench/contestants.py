@@ -76,6 +76,13 @@ class Bare:
 
     name = "F1"
 
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._out: asyncio.StreamWriter | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._turns: dict[int, tuple[Reader, asyncio.Future[None]]] = {}
+        self._numbers = itertools.count(1)
+
     async def start(self, folder: Path, model_url: str, workload: Workload) -> None:
         """Start the reader's process."""
         self._process = Process(self.name, folder)
@@ -84,8 +91,6 @@ class Bare:
         self._lines, self._out = await asyncio.open_connection(
             "127.0.0.1", self._process.port, limit=LINE_BYTES
         )
-        self._turns: dict[int, tuple[Reader, asyncio.Future[None]]] = {}
-        self._numbers = itertools.count(1)
         self._listener = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
@@ -99,6 +104,7 @@ class Bare:
 
     def roots(self) -> dict[str, int]:
         """The one process."""
+        assert self._process is not None
         return {self.name: self._process.pid}
 
     async def turn(self, reader: Reader) -> None:
@@ -106,15 +112,17 @@ class Bare:
         number = next(self._numbers)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turns[number] = reader, done
+        assert self._out is not None
         self._out.write(b"%d\n" % number)
         await done
 
     async def stop(self) -> None:
         """End the process."""
-        if hasattr(self, "_listener"):
+        if self._listener is not None and self._out is not None:
             self._listener.cancel()
             self._out.close()
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()
 
 
 @runtime_checkable
@@ -133,6 +141,8 @@ class Floor:
         self._durable = durable
         self._synchronous = synchronous
         self._calls: dict[Reader, Any] = {}
+        self._process: Process | None = None
+        self._channel: grpc.aio.Channel | None = None
 
     async def start(self, folder: Path, model_url: str, workload: Workload) -> None:
         """Start the floor's process."""
@@ -148,6 +158,7 @@ class Floor:
 
     def roots(self) -> dict[str, int]:
         """The one process."""
+        assert self._process is not None
         return {self.name: self._process.pid}
 
     async def turn(self, reader: Reader) -> None:
@@ -172,6 +183,7 @@ class Floor:
 
     async def stop(self) -> None:
         """End the process."""
-        if hasattr(self, "_channel"):
+        if self._channel is not None:
             await self._channel.close()
-        self._process.kill()
+        if self._process is not None:
+            self._process.kill()

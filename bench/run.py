@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,9 +64,11 @@ async def run_cell(workload: Workload, names: Sequence[str], pairs: int) -> Cell
         folder = Path(name)
         mock = Mock(folder)
         running = contestants(names, workload)
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(mock.stop)
             await mock.start()
             for contestant in running:
+                stack.push_async_callback(contestant.stop)
                 await contestant.start(folder, mock.url, workload)
                 await warm_up(contestant, workload, mock)
                 cell.idle_cpu[contestant.name] = await idle_cpu(contestant)
@@ -73,10 +76,6 @@ async def run_cell(workload: Workload, names: Sequence[str], pairs: int) -> Cell
                 for contestant in running if number % 2 == 0 else reversed(running):
                     sample = await measure(contestant, workload, mock)
                     cell.samples.setdefault(contestant.name, []).append(sample)
-        finally:
-            for contestant in running:
-                await contestant.stop()
-            await mock.stop()
     return cell
 
 

@@ -122,6 +122,10 @@ class Ours:
 
     name = "ours"
 
+    def __init__(self) -> None:
+        self._services: Services | None = None
+        self._channels: list[grpc.aio.Channel] = []
+
     async def start(self, folder: Path, model_url: str, workload: Workload) -> None:
         """Start the three services with one agent."""
         self._agent = f"bench-{workload.name.lower()}"
@@ -136,6 +140,7 @@ class Ours:
 
     def roots(self) -> dict[str, int]:
         """All three."""
+        assert self._services is not None
         return self._services.roots()
 
     async def turn(self, reader: Reader) -> None:
@@ -148,6 +153,7 @@ class Ours:
 
     async def stop(self) -> None:
         """End the processes."""
-        for channel in getattr(self, "_channels", []):
+        for channel in self._channels:
             await channel.close()
-        self._services.kill()
+        if self._services is not None:
+            self._services.kill()
