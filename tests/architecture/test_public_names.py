@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from source_tree import Source, sources
+from source_tree import Source, dotted, sources
 
 PUBLIC = ("turnwire.extend", "turnwire_client")
 
@@ -30,13 +30,18 @@ def declared(source: Source) -> list[str] | None:
     return None
 
 
+def is_type_variable(value: ast.expr) -> bool:
+    """Tell whether an assignment makes a TypeVar or ParamSpec, which is no name for users."""
+    return isinstance(value, ast.Call) and dotted(value.func) in {"TypeVar", "ParamSpec"}
+
+
 def defined(source: Source) -> set[str]:
     """Public names that the module itself binds: classes, functions, constants, type aliases."""
     names: set[str] = set()
     for node in source.tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
-        elif isinstance(node, ast.Assign):
+        elif isinstance(node, ast.Assign) and not is_type_variable(node.value):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from turnwire.core.text import repair
 
 __all__ = [
+    "MAX_ARGUMENT_BYTES",
     "ArgumentError",
     "argument_model",
     "description_of",
