@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from turnwire.api.control.v1.command_pb2 import CancelTurn, Command, CommandTarget, InjectSteer
 from turnwire.api.control.v1.control_service_pb2 import SendCommandRequest
+from turnwire.api.runtime.v1.action_pb2 import Action
 from turnwire.api.runtime.v1.content_pb2 import Part, TextContent
 from turnwire.api.runtime.v1.turn_pb2 import (
     BusyPolicy,
@@ -20,11 +21,18 @@ from turnwire.api.runtime.v1.turn_pb2 import (
     TurnLimits,
     TurnSpec,
 )
-from turnwire.api.runtime.v1.turn_service_pb2 import CancelOnDisconnect, RunTurnRequest
+from turnwire.api.runtime.v1.turn_service_pb2 import (
+    Approve,
+    CancelOnDisconnect,
+    Reject,
+    ResolveActionRequest,
+    RunTurnRequest,
+)
 
 __all__ = [
     "agent_name",
     "cancel_request",
+    "decision",
     "duration",
     "new_id",
     "run_turn_request",
@@ -159,6 +167,18 @@ def steer_request(target: str, text: str, *, wait: float, command_id: str | None
         ),
         wait_timeout=duration(wait),
     )
+
+
+def decision(action: Action, approve: bool, comment: str, request_id: str | None) -> ResolveActionRequest:
+    """Build the answer to an action, bound to what was shown by its digest."""
+    request = ResolveActionRequest(
+        action=action.name, request_id=request_id or new_id(), digest=action.digest
+    )
+    if approve:
+        request.approve.CopyFrom(Approve(comment=comment))
+    else:
+        request.reject.CopyFrom(Reject(comment=comment))
+    return request
 
 
 def _target(name: str) -> CommandTarget:

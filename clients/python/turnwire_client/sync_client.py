@@ -28,7 +28,7 @@ from turnwire_client.connection import ConnectionOptions, Tls, Token
 from turnwire_client.errors import from_rpc_error
 from turnwire_client.policy import Patience
 from turnwire_client.result import TurnResult
-from turnwire_client.spec import cancel_request, run_turn_request, steer_request, turn_spec
+from turnwire_client.spec import cancel_request, decision, run_turn_request, steer_request, turn_spec
 from turnwire_client.sync_channels import SyncChannels
 from turnwire_client.sync_stream import TurnStream
 from turnwire_client.view import TurnView
@@ -192,6 +192,12 @@ class Client:
     def resolve_action(self, request: ResolveActionRequest) -> Action:
         """Answer an action; a request id is minted when the request has none."""
         return (self._channels.unary(operations.resolve_action(request))).action
+
+    def decide(
+        self, action: Action, *, approve: bool, comment: str = "", request_id: str | None = None
+    ) -> Action:
+        """Approve or reject an action as it was shown; the model reads the `comment` of a rejection."""
+        return self.resolve_action(decision(action, approve, comment, request_id))
 
     def read_tool_result(
         self,

@@ -1,0 +1,1 @@
+"""The command line: a person's view of the services, over the Python client; it decides nothing by itself."""
