@@ -241,6 +241,20 @@ def test_files_are_mounted_and_replace_the_pod_when_they_change(render: Render) 
     assert before != deployed("x = 2\n")[1]
 
 
+def test_the_test_pod_runs_one_turn_against_the_services(render: Render) -> None:
+    def container(values: dict) -> dict:
+        found: dict = render(values)["Pod", "tw-turnwire-test"]["spec"]["containers"][0]
+        return found
+
+    plain = {item["name"]: item for item in container({"insecure": True})["env"]}
+    assert plain["TURNWIRE_TARGET"]["value"] == "dns:///tw-turnwire-runtime-headless.agents.svc:50051"
+    assert set(plain) == {"TURNWIRE_TARGET", "TURNWIRE_CONTROL_TARGET"}
+    secure = {item["name"]: item for item in container(SECURE)["env"]}
+    assert secure["TURNWIRE_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "auth", "key": "caller-token"}
+    assert secure["TURNWIRE_TLS_CA"]["value"] == "/etc/turnwire/tls/ca.crt"
+    assert ("Pod", "tw-test") not in render(file="edges-values.yaml")
+
+
 def test_the_digest_beats_the_tag(render: Render) -> None:
     digest = "sha256:" + "0" * 64
     values = {"insecure": True, "image": {"repository": "r/t", "tag": "x"}}
