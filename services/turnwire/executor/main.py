@@ -46,6 +46,9 @@ from turnwire.wire.services import Service
 
 __all__ = ["main"]
 
+# Kept back from the grace of a leaving process: stopping a tree that ignores TERM takes longest.
+_STOPPING_SECONDS = 8.0
+
 
 @asynccontextmanager
 async def application(
@@ -93,7 +96,9 @@ async def application(
         yield Application(
             services=[Service(grpc_stubs.add_ToolExecutorServiceServicer_to_server, servicer)],
             roles=executor_roles(),
-            hooks=[DrainHook("executions", refuse=runs.refuse, finish=runs.finish)],
+            hooks=[
+                DrainHook("executions", refuse=runs.refuse, finish=partial(runs.finish, _patience(settings)))
+            ],
         )
 
 
@@ -103,6 +108,12 @@ def _staging(objects: OverflowStore) -> Path:
     for entry in folder.glob("*.part"):
         entry.unlink(missing_ok=True)
     return folder
+
+
+def _patience(settings: ExecutorSettings) -> float:
+    """Give the seconds for which a leaving process waits before it stops what still runs."""
+    grace = settings.drain.stop_grace_seconds
+    return max(grace - _STOPPING_SECONDS, grace / 2)
 
 
 def _run_limits(settings: ExecutorSettings) -> RunLimits:

@@ -147,9 +147,13 @@ class Runs:
         """Take no new executions; repeats still join."""
         self._draining = True
 
-    async def finish(self) -> None:
-        """Wait until nothing runs."""
-        await self._tasks.wait()
+    async def finish(self, patience: float) -> None:
+        """Wait `patience` seconds for what runs to end by itself, then stop the rest and wait for its end."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._tasks.wait()
+        except TimeoutError:
+            await self._stop(list(self._live.values()))
 
     async def close(self) -> None:
         """Stop what still runs, and wait for its end to be stored."""

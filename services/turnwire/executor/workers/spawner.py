@@ -28,7 +28,10 @@ _MAX_FDS = 2
 def _receive(control: socket.socket) -> list[int] | None:
     """Wait for one request; None when the service has gone."""
     fds = array.array("i")
-    data, ancillary, _, _ = control.recvmsg(64, socket.CMSG_LEN(_MAX_FDS * fds.itemsize))
+    try:
+        data, ancillary, _, _ = control.recvmsg(64, socket.CMSG_LEN(_MAX_FDS * fds.itemsize))
+    except ConnectionResetError:
+        return None
     if not data:
         return None
     for level, kind, payload in ancillary:
