@@ -14,7 +14,11 @@ BANNED = {
 
 # Modules that, besides those named supervisor, start tasks outside a TaskGroup: each keeps the reference and
 # ends the task before it returns. They start theirs to cancel them one by one, which a group cannot.
-TASK_OWNERS = ("turnwire.runtime.engine.cancel", "turnwire.runtime.engine.tools")
+TASK_OWNERS = (
+    "turnwire.runtime.control_link",
+    "turnwire.runtime.engine.cancel",
+    "turnwire.runtime.engine.tools",
+)
 
 # A longer constant sleep in a test stands for something that hangs and is cut off.
 HANG_SECONDS = 60
