@@ -127,10 +127,11 @@ def test_no_bytes_break_a_normaliser(pieces: list[bytes], form: WireFormat) -> N
     said(read(make_normaliser("test", ProviderProfile(format=form)), pieces))
 
 
-KEYS = st.sampled_from(
-    "choices delta content tool_calls index id function name arguments usage error finish_reason type message "
-    "content_block text thinking partial_json stop_reason".split()
-)
+NAMES = """
+choices delta content tool_calls index id function name arguments usage error finish_reason type message
+content_block text thinking partial_json stop_reason
+"""
+KEYS = st.sampled_from(NAMES.split())
 ODD = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=4)),

@@ -70,7 +70,8 @@ class ReplayServer:
         try:
             while await self._request(reader, writer, number):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # The client has gone, or the test is over.
             pass
         finally:
             self._tasks.discard(task)

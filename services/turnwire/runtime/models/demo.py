@@ -31,6 +31,7 @@ from turnwire.extend.llm import (
 from turnwire.runtime.models.arguments import check_arguments
 from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait
 from turnwire.runtime.models.demo_story import story
+from turnwire.runtime.models.openai_request import json_object
 from turnwire.runtime.models.scripted import last_user_text
 
 __all__ = ["DemoModel"]
@@ -81,25 +82,24 @@ class DemoModel(BatchedModel):
         if on_sent is not None:
             on_sent()
         said = 0
+        calls: list[LlmEvent] = []
         for pause, event in _answer(request):
             if pause:
                 await asyncio.sleep(pause)
-            if isinstance(event, (TextDelta, ReasoningDelta)):
-                said += len(event.text)
-            yield [event]
             if isinstance(event, ToolCallComplete):
                 said += len(event.arguments_json)
-        called = any(_plans(request)) and not _results(request)
-        yield [
-            UsageSnapshot(
-                TokenUsage(
-                    input_tokens=_tokens(_prompt_characters(request)),
-                    output_tokens=_tokens(said),
-                    provenance=UsageProvenance.ESTIMATED,
-                )
-            ),
-            Finish(FinishReason.TOOL_CALLS if called else FinishReason.STOP, "demo"),
-        ]
+                calls.append(event)
+            else:
+                if isinstance(event, (TextDelta, ReasoningDelta)):
+                    said += len(event.text)
+                yield [event]
+        usage = TokenUsage(
+            input_tokens=_tokens(_prompt_characters(request)),
+            output_tokens=_tokens(said),
+            provenance=UsageProvenance.ESTIMATED,
+        )
+        reason = FinishReason.TOOL_CALLS if calls else FinishReason.STOP
+        yield [UsageSnapshot(usage), *calls, Finish(reason, "demo")]
 
 
 def _answer(request: ModelRequest) -> Iterator[tuple[float, LlmEvent]]:
@@ -162,7 +162,10 @@ def _plan(request: ModelRequest, name: str, values: list[Any]) -> _Plan | None:
     tool = _offered(request, name)
     if tool is None:
         return None
-    schema = json.loads(tool.input_schema_json or "{}")
+    try:
+        schema = json_object(tool.input_schema_json or "{}")
+    except ValueError:
+        schema = {}
     properties = schema.get("properties") or {}
     required = list(schema.get("required") or ())
     names = required + [known for known in properties if known not in required]

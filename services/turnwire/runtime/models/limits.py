@@ -55,7 +55,12 @@ class Watchdog:
     def read(self) -> None:
         """Data has arrived, or the wait is over."""
         self._since = None
-        self._seen = True
+        if not self._seen:
+            self._seen = True
+            # The one time at which the next limit may pass earlier than the timer looks.
+            if self._handle is not None:
+                self._handle.cancel()
+                self._check()
 
     def stop(self) -> None:
         """End the watch."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -89,9 +90,7 @@ class ScriptedModel(BatchedModel):
         if self._by not in _ORDERS:
             raise ScriptError(f"by is one of {', '.join(_ORDERS)}, not {self._by!r}")
         self._calls = _checked_calls(script.get("calls", []))
-        self._cases = [
-            (str(c.get("contains", "")), _checked_calls(c["calls"])) for c in script.get("cases", [])
-        ]
+        self._cases = [_checked_case(case) for case in script.get("cases", [])]
         self._asked = 0
         self._attempts: dict[int, int] = {}
         self.requests: deque[ModelRequest] = deque(maxlen=100)
@@ -105,26 +104,12 @@ class ScriptedModel(BatchedModel):
             on_sent()
         call = self._due(request)
         if call is None:
-            yield [
-                failure_of(FailureKind.INVALID_REQUEST, "the script has no such call", provider="scripted")
-            ]
+            what = "the script has no such call"
+            yield [failure_of(FailureKind.INVALID_REQUEST, what, provider="scripted")]
             return
-        shown: list[str] = []
-        calls = False
-        for item in call:
-            for batch in _expand(item, request):
-                if isinstance(batch, float):
-                    await asyncio.sleep(batch)
-                    continue
-                calls = calls or any(isinstance(event, ToolCallComplete) for event in batch)
-                shown += [event.text for event in batch if isinstance(event, TextDelta)]
-                yield [_with_partial(event, shown) for event in batch]
-                if isinstance(batch[-1], (Finish, StreamFailure)):
-                    return
-                await asyncio.sleep(0)
-            if item.get("hang"):
-                await asyncio.Event().wait()
-        yield [Finish(FinishReason.TOOL_CALLS if calls else FinishReason.STOP, "scripted")]
+        async with aclosing(_play(call, request)) as batches:
+            async for batch in batches:
+                yield batch
 
     def _due(self, request: ModelRequest) -> list[dict[str, Any]] | None:
         text = last_user_text(request)
@@ -150,6 +135,34 @@ class ScriptedModel(BatchedModel):
                 break
             count += isinstance(message, AssistantMessage)
         return count
+
+
+async def _play(call: list[dict[str, Any]], request: ModelRequest) -> Batches:
+    """Whole calls come right before the end, as from every other model."""
+    shown: list[str] = []
+    calls: list[LlmEvent] = []
+    for item in call:
+        for event in _expand(item, request):
+            match event:
+                case float():
+                    await asyncio.sleep(event)
+                    continue
+                case ToolCallComplete():
+                    calls.append(event)
+                    yield [ToolCallFragment(event.tool_name, len(event.arguments_json.encode()))]
+                case Finish():
+                    yield [*calls, event]
+                    return
+                case StreamFailure():
+                    yield [_with_partial(event, shown)]
+                    return
+                case _:
+                    shown += [event.text] if isinstance(event, TextDelta) else []
+                    yield [event]
+            await asyncio.sleep(0)
+        if item.get("hang"):
+            await asyncio.Event().wait()
+    yield [*calls, Finish(FinishReason.TOOL_CALLS if calls else FinishReason.STOP, "scripted")]
 
 
 def last_user_text(request: ModelRequest) -> str:
@@ -179,6 +192,12 @@ def _checked_calls(calls: Any) -> list[Any]:
     return calls
 
 
+def _checked_case(case: Any) -> tuple[str, list[Any]]:
+    if not isinstance(case, dict):
+        raise ScriptError('a case is {"contains": "...", "calls": [...]}')
+    return str(case.get("contains", "")), _checked_calls(case.get("calls"))
+
+
 def _check_item(item: Any) -> None:
     if not isinstance(item, dict):
         raise ScriptError(f"an event is an object, not {type(item).__name__}")
@@ -189,17 +208,15 @@ def _check_item(item: Any) -> None:
         event_of(item, "scripted")
 
 
-def _expand(item: dict[str, Any], request: ModelRequest) -> Iterator[Sequence[LlmEvent] | float]:
-    """What one item gives: batches, and pauses in seconds."""
+def _expand(item: dict[str, Any], request: ModelRequest) -> Iterator[LlmEvent | float]:
+    """What one item gives: events, and pauses in seconds."""
     if "delay" in item:
         yield float(item["delay"])
         return
     if item.get("hang"):
         return
     event = event_of(item, "scripted")
-    if isinstance(event, ToolCallComplete):
-        yield [ToolCallFragment(event.tool_name, len(event.arguments_json.encode())), event]
-    elif isinstance(event, (TextDelta, ReasoningDelta)):
+    if isinstance(event, (TextDelta, ReasoningDelta)):
         kind = type(event)
         text = repair(event.text)
         if "$" in text:
@@ -211,14 +228,12 @@ def _expand(item: dict[str, Any], request: ModelRequest) -> Iterator[Sequence[Ll
             if every and position:
                 yield every
             if piece:
-                yield [kind(piece)]
+                yield kind(piece)
     else:
-        yield [event]
+        yield event
 
 
-def _with_partial(event: LlmEvent, shown: list[str]) -> LlmEvent:
-    if not isinstance(event, StreamFailure):
-        return event
+def _with_partial(event: StreamFailure, shown: list[str]) -> StreamFailure:
     return failure_of(
         event.kind,
         event.message,
