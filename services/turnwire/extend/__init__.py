@@ -1,1 +1,1 @@
-"""What users of turnwire write against: event types, tools and control errors. Stable, typed, free of gRPC."""
+"""What users of turnwire write against: events, tools and control errors. Stable, typed, free of gRPC."""

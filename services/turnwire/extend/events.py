@@ -94,7 +94,7 @@ class NoticeSeverity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Sums over model calls, those of voided attempts among them; the cost is in millionths of a US dollar."""
+    """Sums over model calls, those of voided attempts too; the cost is in millionths of a US dollar."""
 
     tokens: TokenUsage = TokenUsage()
     model_calls: int = 0

@@ -108,7 +108,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFragment:
-    """Arguments of a call are still arriving. Not stored: it feeds the throttled `ToolCallPreparing` event."""
+    """Arguments of a call are still arriving. Not stored: it feeds the throttled `ToolCallPreparing`."""
 
     tool_name: str
     argument_bytes: int
@@ -118,8 +118,8 @@ class ToolCallFragment:
 class ToolCallComplete:
     """One whole tool call.
 
-    `arguments_json` is the provider's text, unrepaired, or `{}` where it sent none. `error` names why the call
-    must not be executed (arguments cut off or malformed, no name); it is empty for a call that may run.
+    `arguments_json` is the provider's text, unrepaired, or `{}` where it sent none. `error` names why the
+    call must not be executed (arguments cut off or malformed, no name); it is empty for a call that may run.
     `call_id` is empty until the engine mints one.
     """
 
@@ -142,8 +142,8 @@ class Finish:
     """The stream ended as the provider meant it to.
 
     `replay_json` is a JSON array of provider blocks (signed or encrypted reasoning and the like) that must be
-    sent back with this message in later requests to the same provider; empty where there are none. `refusal` is
-    what the provider said instead of an answer where it refused; it is no part of the text.
+    sent back with this message in later requests to the same provider; empty where there are none.
+    `refusal` is what the provider said instead of an answer where it refused; it is no part of the text.
     """
 
     reason: FinishReason

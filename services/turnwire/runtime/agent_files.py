@@ -1,4 +1,4 @@
-"""Agent files: one YAML document an agent, read and checked at start; without a folder there are built-in ones."""
+"""Agent files: one YAML document an agent, checked at start; without a folder there are built-in ones."""
 
 from __future__ import annotations
 
@@ -66,11 +66,13 @@ def _checked(data: dict[str, object], file: Path) -> AgentDefinition:
     try:
         return AgentDefinition.model_validate(data)
     except ValidationError as error:
-        lines = [
-            f"{file}: {'.'.join(str(p) for p in e['loc']) or 'file'}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors(include_url=False, include_input=False)
-        ]
-        raise _invalid("\n".join(lines)) from error
+        found = error.errors(include_url=False, include_input=False)
+        raise _invalid("\n".join(_line(file, e["loc"], e["msg"]) for e in found)) from error
+
+
+def _line(file: Path, place: Sequence[int | str], text: str) -> str:
+    field = ".".join(str(p) for p in place) or "file"
+    return f"{file}: {field}: {text.removeprefix('Value error, ')}"
 
 
 def _invalid(text: str) -> WrongState:

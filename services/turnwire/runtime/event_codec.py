@@ -1,7 +1,7 @@
 """From a recorded event to the bytes that stand in the log and go to readers.
 
-Text and reasoning deltas are nearly all events of a turn, so their few fields are written by hand; a test holds
-them equal to what protobuf itself writes. Every other kind goes through its message.
+Text and reasoning deltas, nearly all events of a turn, are written by hand; every other kind goes through
+its message.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from turnwire.extend.llm import (
     UsageProvenance,
     UsageSnapshot,
 )
+from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
 from turnwire.runtime.store.log import Record
 
 __all__ = [
@@ -60,9 +61,7 @@ _FAILURE = enum_table(FailureKind, llm.FailureKind, "FAILURE_KIND_")
 _EPISODE = enum_table(ev.EpisodeKind, pb.EpisodeKind, "EPISODE_KIND_")
 _SEVERITY = enum_table(ev.NoticeSeverity, pb.NoticeSeverity, "NOTICE_SEVERITY_")
 
-# Wire keys (field << 3 | type) of what the fast path writes.
-_PAGE_EVENTS = b"\x0a"  # RunTurnResponse.events
-_TEXT, _REASONING = b"\x0a", b"\x12"  # LlmEvent.text_delta, reasoning_delta
+_PAGE_EVENTS = b"\x0a"  # Wire key (field << 3 | type) of RunTurnResponse.events.
 
 
 def encode_event(turn: str, record: Record) -> bytes:
@@ -70,12 +69,12 @@ def encode_event(turn: str, record: Record) -> bytes:
     event = record[3]
     kind = type(event)
     if kind is TextDelta:
-        body = _delta(turn, record, _TEXT, event.text)  # type: ignore[union-attr]
+        body = encode_delta(turn, record, TEXT, event.text)  # type: ignore[union-attr]
     elif kind is ReasoningDelta:
-        body = _delta(turn, record, _REASONING, event.text)  # type: ignore[union-attr]
+        body = encode_delta(turn, record, REASONING, event.text)  # type: ignore[union-attr]
     else:
         body = event_to_proto(turn, record).SerializeToString()
-    return _PAGE_EVENTS + _varint(len(body)) + body
+    return _PAGE_EVENTS + varint(len(body)) + body
 
 
 def event_to_proto(turn: str, record: Record) -> pb.TurnEvent:
@@ -111,11 +110,6 @@ def duration(seconds: float) -> Duration:
     return Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
 
 
-_SMALL_VARINTS = [bytes((n,)) for n in range(128)] + [
-    bytes((n & 0x7F | 0x80, n >> 7)) for n in range(128, 16384)
-]
-
-
 # Code of a failed turn's error by its reason; everything else is UNKNOWN.
 _CODES = {
     "INTERNAL": code_pb2.INTERNAL,
@@ -136,60 +130,6 @@ def failure_status(reason: str, text: str) -> status_pb2.Status:
     packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="turnwire.dev"))
     status.details.append(packed)
     return status
-
-
-def _varint(n: int) -> bytes:
-    if n < 16384:
-        return _SMALL_VARINTS[n]
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-# Sequence 1, time, turn name, attempts and step change seldom or not at all between two deltas.
-_heads: dict[tuple[str, tuple[int, int, int]], bytes] = {}
-_seconds: tuple[int, bytes] = (0, b"")
-
-
-def _head(turn: str, stamp: tuple[int, int, int]) -> bytes:
-    """Return the encoded fields 3 to 6 of an event."""
-    head = _heads.get((turn, stamp))
-    if head is None:
-        if len(_heads) > 4096:
-            _heads.clear()
-        attempt, step, step_attempt = stamp
-        head = pb.TurnEvent(
-            turn=turn, turn_attempt=attempt, step=step, step_attempt=step_attempt
-        ).SerializeToString()
-        _heads[turn, stamp] = head
-    return head
-
-
-def _delta(turn: str, record: Record, arm: bytes, text: str) -> bytes:
-    global _seconds
-    seconds, nanos = divmod(record[1], 1_000_000_000)
-    if _seconds[0] != seconds:
-        _seconds = (seconds, b"\x08" + _varint(seconds))
-    time = _seconds[1] + b"\x10" + _varint(nanos) if nanos else _seconds[1]
-    data = text.encode()
-    inner = b"\x0a" + _varint(len(data)) + data if data else b""
-    llm_event = arm + _varint(len(inner)) + inner
-    return b"".join(
-        (
-            b"\x08",
-            _varint(record[0]),
-            b"\x12",
-            _varint(len(time)),
-            time,
-            _head(turn, record[2]),
-            b"\x52",
-            _varint(len(llm_event)),
-            llm_event,
-        )
-    )
 
 
 def token_usage_to_proto(usage: TokenUsage) -> llm.TokenUsage:

@@ -1,4 +1,4 @@
-"""The runtime's side of the tool executor's contract. Calls carry no deadline: the executor owns that clock."""
+"""The runtime's side of the executor's contract. Calls carry no deadline: the executor owns that clock."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from turnwire.runtime.control_link import ControlLink
+import grpc
 
 from turnwire.api.runtime.v1 import (
     agent_service_pb2_grpc,
@@ -19,6 +19,7 @@ from turnwire.api.runtime.v1 import (
 )
 from turnwire.runtime.agent_files import built_in_agents, load_agents
 from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
+from turnwire.runtime.control_link import ControlLink
 from turnwire.runtime.disconnect import DisconnectWatch
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import TurnKey
@@ -103,8 +104,8 @@ class _Runtime:
         host: Host,
         database: Database,
         models: ModelRegistry,
-        executor_channel: object,
-        control_channel: object,
+        executor_channel: grpc.aio.Channel,
+        control_channel: grpc.aio.Channel,
     ) -> None:
         boot = uuid.uuid4().hex
         turns = settings.turns
@@ -117,7 +118,7 @@ class _Runtime:
             queue_limit=turns.queue_limit,
             heartbeat=turns.heartbeat_seconds,
         )
-        self.executor = ExecutorLink(executor_channel)  # type: ignore[arg-type]
+        self.executor = ExecutorLink(executor_channel)
         self.agents = AgentCatalog(_agents(settings), self.store.thread_agent)
         self.desk = CommandDesk(self.store)
         self.link = ControlLink(

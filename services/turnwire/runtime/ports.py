@@ -139,7 +139,7 @@ class TurnJournal(Protocol):
     async def finish(
         self, event: TurnFinished, *, interrupted_reason: str, applied: Sequence[AppliedCommand]
     ) -> None:
-        """Commit the end of the turn: state, usage, closed message, TurnFinished and the effects of commands."""
+        """Commit the end of the turn: state, usage, closed message, TurnFinished, effects of commands."""
         ...
 
 

@@ -239,7 +239,11 @@ def turn_key(name: str, field: str, scope: str) -> TurnKey:
 
 
 def thread_key(name: str, field: str, scope: str, *, wildcard: bool = False) -> ThreadKey:
-    """Return the key of a thread's name; with `wildcard`, `threads/-` is the id `-`. Raises InvalidRequest."""
+    """Return the key of a thread's name; with `wildcard`, `threads/-` is the id `-`.
+
+    Raises:
+        InvalidRequest: it is no such name.
+    """
     if wildcard and name == "threads/-":
         return ThreadKey(scope, "-")
     return ThreadKey(scope, ThreadRef.parse(name, field).thread)

@@ -237,7 +237,7 @@ def _check_cursor(row: TurnRow, after: int, last: int) -> None:
         )
     if after < row.first_kept_sequence - 1:
         raise Expired(
-            f"events up to {row.first_kept_sequence - 1} are no longer kept: read the final state with GetTurn",
+            f"events up to {row.first_kept_sequence - 1} are no longer kept: read the end with GetTurn",
             reason="EVENTS_EXPIRED",
             oldest_sequence=str(row.first_kept_sequence),
             last_sequence=str(last),

@@ -1,4 +1,4 @@
-"""An agent: instructions, a model, tools and limits, from a file; its digest pins it to the turns it began."""
+"""An agent: instructions, model, tools and limits, from a file; its digest pins it to the turns it began."""
 
 from __future__ import annotations
 

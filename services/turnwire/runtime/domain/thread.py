@@ -27,7 +27,10 @@ class ThreadRow:
 
 @dataclass(frozen=True, slots=True)
 class NewThreadCommand:
-    """A thread that is to be created; `agent` is a bare name or empty. Without `request_id` nothing is remembered."""
+    """A thread that is to be created; `agent` is a bare name or empty.
+
+    Without `request_id` a repeat creates another thread.
+    """
 
     scope: str
     request_id: str = ""

@@ -1,1 +1,1 @@
-"""The think-act loop over ports: no gRPC, no SQL, no provider. One task per turn; a turn ends exactly once."""
+"""The think-act loop over ports: no gRPC, no SQL, no provider. One task a turn; a turn ends exactly once."""

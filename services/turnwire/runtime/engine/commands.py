@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
-
-from turnwire.runtime.domain.control import ControlDelivery, ControlOutcome
+from typing import TYPE_CHECKING, Protocol, cast
 
 from turnwire.core.errors import NotFound
+from turnwire.runtime.domain.control import ControlDelivery, ControlOutcome, OutcomeKind
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
 
 if TYPE_CHECKING:
@@ -63,7 +62,10 @@ class CommandDesk:
             return None
         turn, kind, duplicate_of, sequence = row
         return ControlOutcome(
-            kind, turn=turn, applied_sequence=sequence if kind == "applied" else 0, duplicate_of=duplicate_of
+            cast(OutcomeKind, kind),
+            turn=turn,
+            applied_sequence=sequence if kind == "applied" else 0,
+            duplicate_of=duplicate_of,
         )
 
     async def _target(self, delivery: ControlDelivery) -> TurnKey | None:

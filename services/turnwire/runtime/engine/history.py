@@ -1,4 +1,4 @@
-"""The transcript as the model reads it. Every call has exactly one result right after it, whatever is stored."""
+"""The transcript as the model reads it: each call has exactly one result after it, whatever is stored."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class ModelCall:
         self.answer = Answer()
 
     async def run(self) -> None:
-        """Consume the stream to its one terminal event; `answer` holds what came, also when this is cancelled."""
+        """Consume the stream to its one terminal event; `answer` holds what came, also after a cancel."""
         stream = self._model.stream(self._request, on_sent=self._sent, on_wait=self._waits)
         try:
             async with aclosing(stream) as events:  # type: ignore[type-var]

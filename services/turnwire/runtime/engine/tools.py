@@ -1,7 +1,7 @@
 """The tool calls of one step: decided in the model's order, run in parallel where they may, told truthfully.
 
-Calls that are PARALLEL share a pool; an EXCLUSIVE call waits for those before it and holds those after it. Each
-call has exactly one result, whatever happens to the turn.
+Calls that are PARALLEL share a pool; an EXCLUSIVE call waits for those before it and holds those after it.
+Each call has exactly one result, whatever happens to the turn.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class ToolBatch:
         self._settle(part, result)
 
     async def _execute(self, part: CallPart, request: ExecuteCall) -> ExecutionResult:
-        """Run or join the call until it has a result; a broken link is asked what became of the call first."""
+        """Run or join the call until it has a result; after a broken link the executor is asked first."""
         give_up = asyncio.get_running_loop().time() + LINK_PATIENCE_SECONDS
         tries = 0
         may_have_started = False

@@ -1,4 +1,4 @@
-"""One turn from its claim to its one end: steps of a model call and its tool calls, until there is an answer."""
+"""One turn from its claim to its one end: model calls and their tool calls, until there is an answer."""
 
 from __future__ import annotations
 

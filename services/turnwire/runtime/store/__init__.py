@@ -1,1 +1,1 @@
-"""Threads, turns and their logs on the storage floor. State and the events that report it are one transaction."""
+"""Threads, turns and their logs: a state and the events that report it are one transaction."""

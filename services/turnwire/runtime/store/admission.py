@@ -31,8 +31,8 @@ _INSERT_PAGE = (
     "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, body) VALUES (?, ?, ?, ?, ?)"
 )
 _INSERT_MESSAGE = (
-    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, origin, create_time,"
-    " update_time) VALUES (?, ?, ?, ?, 'user', ?, 'final', ?, ?, ?)"
+    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, origin,"
+    " create_time, update_time) VALUES (?, ?, ?, ?, 'user', ?, 'final', ?, ?, ?)"
 )
 _INSERT_PART = (
     "INSERT INTO message_parts (scope, thread_id, message_id, part_index, step, kind, text, data, extra)"

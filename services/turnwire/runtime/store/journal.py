@@ -21,8 +21,8 @@ _TAKE_POSITION = (
     " WHERE scope = ? AND thread_id = ?"
 )
 _OPEN_MESSAGE = (
-    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, create_time, update_time)"
-    " SELECT scope, thread_id, next_position, ?, 'assistant', ?, 'open', ?, ? FROM threads"
+    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, create_time,"
+    " update_time) SELECT scope, thread_id, next_position, ?, 'assistant', ?, 'open', ?, ? FROM threads"
     " WHERE scope = ? AND thread_id = ?"
 )
 _PART = (
@@ -30,12 +30,15 @@ _PART = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _CALL = (
-    "INSERT INTO tool_calls (scope, thread_id, message_id, part_index, call_id, provider_call_id, turn_id, step,"
-    " call_index, tool_name, arguments, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'ready')"
+    "INSERT INTO tool_calls (scope, thread_id, message_id, part_index, call_id, provider_call_id, turn_id,"
+    " step, call_index, tool_name, arguments, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'ready')"
 )
 _STEP = "UPDATE turns SET step = ?, transcript_sequence = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
 _HELD = "UPDATE turns SET transcript_sequence = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
-_START_CALL = "UPDATE tool_calls SET state = 'started' WHERE scope = ? AND thread_id = ? AND call_id = ? AND state = 'ready'"
+_START_CALL = (
+    "UPDATE tool_calls SET state = 'started'"
+    " WHERE scope = ? AND thread_id = ? AND call_id = ? AND state = 'ready'"
+)
 _FINISH_CALL = (
     "UPDATE tool_calls SET state = 'finished', outcome = ?, content = ?, is_error = ?, extra = ?"
     " WHERE scope = ? AND thread_id = ? AND call_id = ? AND state <> 'finished'"
@@ -45,8 +48,8 @@ _CLOSE_MESSAGE = (
     " WHERE scope = ? AND thread_id = ? AND turn_id = ? AND status = 'open'"
 )
 _END_TURN = (
-    "UPDATE turns SET state = ?, stop_reason = ?, error_reason = ?, error_text = ?, final_message = ?, usage = ?,"
-    " step = ?, finish_time = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
+    "UPDATE turns SET state = ?, stop_reason = ?, error_reason = ?, error_text = ?, final_message = ?,"
+    " usage = ?, step = ?, finish_time = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
     " AND state IN ('running', 'waiting', 'queued')"
 )
 _FREE_THREAD = (

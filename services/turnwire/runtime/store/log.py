@@ -36,7 +36,10 @@ MAX_KEPT_BYTES = 128 * 1024
 _ROOM_EVERY = 128
 _ROOM_BYTES = 128 * 160
 
-_ADVANCE = "UPDATE turn_heads SET next_sequence = ? WHERE scope = ? AND turn_id = ? AND next_sequence = ? AND epoch = ?"
+_ADVANCE = (
+    "UPDATE turn_heads SET next_sequence = ?"
+    " WHERE scope = ? AND turn_id = ? AND next_sequence = ? AND epoch = ?"
+)
 _INSERT_PAGE = (
     "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, flags, body) VALUES (?, ?, ?, ?, ?, ?)"
 )

@@ -78,7 +78,10 @@ def get_turn(db: sqlite3.Connection, key: TurnKey) -> TurnRow:
 def list_turns(
     db: sqlite3.Connection, thread: ThreadKey, where: Filter, before: tuple[int, str] | None, count: int
 ) -> Sequence[TurnRow]:
-    """Return turns of a thread (`-` = all), newest first; `before` is (create_time, turn_id) of the last one already given."""
+    """Return turns of a thread (`-` = all), newest first.
+
+    `before` is (create_time, turn_id) of the last one that was given.
+    """
     conditions, values = where.sql()
     params: list[Any] = [thread.scope]
     sql = f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ?"
@@ -98,7 +101,7 @@ def list_turns(
 def list_threads(
     db: sqlite3.Connection, scope: str, where: Filter, before: tuple[int, str] | None, count: int
 ) -> Sequence[ThreadRow]:
-    """Return threads, the latest changed first; `before` is (update_time, thread_id) of the last one given."""
+    """Return threads, the latest changed first; `before` is (update_time, thread_id) of the last given."""
     conditions, values = where.sql()
     sql = f"SELECT {THREAD_COLUMNS} FROM threads t WHERE scope = ? AND delete_time IS NULL{conditions}"
     params: list[Any] = [scope, *values]
@@ -143,8 +146,8 @@ def thread_snapshot(db: sqlite3.Connection, key: ThreadKey, message_count: int) 
     queued = [
         turn_row(r)
         for r in db.execute(
-            f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ? AND t.state = 'queued'"
-            " ORDER BY t.queue_position",
+            f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ?"
+            " AND t.state = 'queued' ORDER BY t.queue_position",
             (key.scope, key.thread_id),
         )
     ]

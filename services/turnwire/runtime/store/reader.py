@@ -133,7 +133,7 @@ class LogReader:
             yield body
 
     def _from_memory(self, log: TurnLog) -> bytes:
-        """Return the next pages that are in memory, joined up to the page limit; empty when there are none."""
+        """Return the next pages in memory, joined up to the page limit; empty when there are none."""
         pages = log.pages
         if not pages or pages[-1][1] <= self._cursor or pages[0][0] > self._cursor + 1:
             return b""

@@ -37,7 +37,8 @@ def end_turn(
         (last + 1, key.scope, key.turn_id),
     )
     db.execute(
-        "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, flags, body) VALUES (?, ?, ?, ?, 1, ?)",
+        "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, flags, body)"
+        " VALUES (?, ?, ?, ?, 1, ?)",
         (key.scope, key.turn_id, first_sequence, last, page),
     )
     for statement in finish_statements(key, end, interrupted_reason, applied, last):
@@ -74,7 +75,8 @@ def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadK
         ThreadKey(*row)
         for row in db.execute(
             "SELECT DISTINCT q.scope, q.thread_id FROM turns q JOIN threads t"
-            " ON t.scope = q.scope AND t.thread_id = q.thread_id WHERE q.state = 'queued' AND t.live_turn = ''"
+            " ON t.scope = q.scope AND t.thread_id = q.thread_id"
+            " WHERE q.state = 'queued' AND t.live_turn = ''"
         )
     ]
 
@@ -83,7 +85,8 @@ def _close_calls(db: sqlite3.Connection, key: TurnKey) -> Sequence[ToolCallFinis
     """Give every call without a result the one that is true."""
     rows = db.execute(
         "SELECT call_id, tool_name, state, call_index, step FROM tool_calls"
-        " WHERE scope = ? AND thread_id = ? AND turn_id = ? AND state <> 'finished' ORDER BY step, call_index",
+        " WHERE scope = ? AND thread_id = ? AND turn_id = ? AND state <> 'finished'"
+        " ORDER BY step, call_index",
         (key.scope, key.thread_id, key.turn_id),
     ).fetchall()
     events = []

@@ -28,7 +28,8 @@ __all__ = [
 
 THREAD_COLUMNS = (
     "scope, thread_id, agent, version, title, live_turn, metadata, labels, create_time, update_time,"
-    " (SELECT count(*) FROM turns q WHERE q.scope = t.scope AND q.thread_id = t.thread_id AND q.state = 'queued')"
+    " (SELECT count(*) FROM turns q"
+    " WHERE q.scope = t.scope AND q.thread_id = t.thread_id AND q.state = 'queued')"
 )
 
 TURN_COLUMNS = (
@@ -160,8 +161,8 @@ def _parts(db: sqlite3.Connection, key: tuple[str, str], message_id: str) -> tup
     ):
         found.append((row[0], _part(row)))
     for row in db.execute(
-        "SELECT part_index, call_id, provider_call_id, tool_name, arguments, step, call_index, outcome, content,"
-        " is_error, extra FROM tool_calls WHERE scope = ? AND thread_id = ? AND message_id = ?",
+        "SELECT part_index, call_id, provider_call_id, tool_name, arguments, step, call_index, outcome,"
+        " content, is_error, extra FROM tool_calls WHERE scope = ? AND thread_id = ? AND message_id = ?",
         (*key, message_id),
     ):
         found.append((row[0], _call(row)))

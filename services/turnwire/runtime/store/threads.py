@@ -35,8 +35,8 @@ def create_thread(db: sqlite3.Connection, new: NewThreadCommand) -> ThreadRow:
     thread_id = new.thread_id or mint_id()
     agent = f"agents/{new.agent}" if new.agent else ""
     created = db.execute(
-        "INSERT INTO threads (scope, thread_id, agent, title, metadata, private_metadata, labels, create_time,"
-        " update_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO threads (scope, thread_id, agent, title, metadata, private_metadata, labels,"
+        " create_time, update_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (
             new.scope,
             thread_id,
