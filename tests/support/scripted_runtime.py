@@ -20,6 +20,7 @@ from turnwire.api.control.v1 import control_service_pb2_grpc as control_grpc
 from turnwire.api.control.v1.command_pb2 import CommandOutcome, CommandRecord, CommandState, OutcomeKind
 from turnwire.api.runtime.v1 import agent_service_pb2 as agents
 from turnwire.api.runtime.v1 import agent_service_pb2_grpc as agents_grpc
+from turnwire.api.runtime.v1 import thread_service_pb2 as threads
 from turnwire.api.runtime.v1 import thread_service_pb2_grpc as threads_grpc
 from turnwire.api.runtime.v1 import turn_service_pb2 as turns
 from turnwire.api.runtime.v1 import turn_service_pb2_grpc as turns_grpc
@@ -66,7 +67,10 @@ def packed(message: Any) -> AnyMessage:
 
 @dataclass
 class Leg:
-    """One connection: events up to `until`, then OK, a failure, or silence until the reader goes."""
+    """One connection: events up to `until`, then OK, a failure, or silence until the reader goes.
+
+    With `after_command` the leg waits for a command and then sends those events.
+    """
 
     until: int | None = None
     failure: Failure | None = None
@@ -75,6 +79,7 @@ class Leg:
     skip: int = 0
     repeat: int = 0
     header: bool = True
+    after_command: list[TurnEvent] | None = None
 
 
 CUT = Failure(grpc.StatusCode.UNAVAILABLE, "Cancelling all calls")
@@ -93,6 +98,7 @@ class ScriptedRuntime(
         metadata: the metadata of each request.
         detached: set when a reader goes away.
         sent: set when a leg has sent all its events.
+        commanded: set when a command has come.
         answers: what unary methods answer, by method: a message, a Failure, or a list played in order.
     """
 
@@ -103,6 +109,7 @@ class ScriptedRuntime(
         self.metadata: list[dict[str, Any]] = []
         self.detached = asyncio.Event()
         self.sent = asyncio.Event()
+        self.commanded = asyncio.Event()
         self.state = TurnState.TURN_STATE_RUNNING
         self.answers: dict[str, Any] = {}
         self.target = ""
@@ -144,6 +151,9 @@ class ScriptedRuntime(
         self.sent.set()
         if leg.failure:
             await leg.failure.abort(context)
+        if leg.after_command is not None:
+            await self.commanded.wait()
+            yield response(events=leg.after_command)
         if leg.silent:
             await asyncio.sleep(3600)
 
@@ -173,6 +183,12 @@ class ScriptedRuntime(
         if isinstance(answer, Failure):
             await answer.abort(context)
         return answer
+
+    async def ListThreads(self, request: Any, context: Any) -> Any:
+        return await self.unary("ListThreads", request, context, threads.ListThreadsResponse())
+
+    async def ResolveAction(self, request: Any, context: Any) -> Any:
+        return await self.unary("ResolveAction", request, context, turns.ResolveActionResponse())
 
     async def GetServerInfo(self, request: Any, context: Any) -> Any:
         info = agents.GetServerInfoResponse(version="0.1.0", control_target=self.target, log_id=LOG_ID)
@@ -213,6 +229,7 @@ class ScriptedRuntime(
             command=request.command, state=CommandState.COMMAND_STATE_DONE, outcome=outcome
         )
         answer = control.SendCommandResponse(command=record)
+        self.commanded.set()
         return await self.unary("SendCommand", request, context, answer)
 
 

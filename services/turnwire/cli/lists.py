@@ -13,8 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from turnwire.cli.connect import Connection
 from turnwire.cli.exit_codes import ExitCode
 from turnwire.cli.json_lines import write_line
-from turnwire.cli.screen import clean
-from turnwire.cli.words import word
+from turnwire.cli.words import clean, word
 from turnwire_client.messages import Agent, ExecutionMode, RiskTier, Thread, Tool, Turn, TurnState
 
 __all__ = ["agents", "threads", "tools", "turns"]

@@ -6,7 +6,6 @@ so that no text of theirs can move the cursor or change the title.
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TextIO
 
@@ -14,15 +13,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-__all__ = ["Screen", "clean"]
+from turnwire.cli.words import clean
 
-# All control characters but tab and line feed, and the marks that reverse the direction of text.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def clean(text: str) -> str:
-    """Make control characters visible instead of effective."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text.replace("\r\n", "\n"))
+__all__ = ["Screen"]
 
 
 class Screen:
