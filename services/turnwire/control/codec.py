@@ -42,6 +42,7 @@ __all__ = [
     "record_to_proto",
     "require_client_id",
     "require_command_id",
+    "require_runtime_id",
     "seconds_from_proto",
     "seconds_to_proto",
     "status_to_proto",
@@ -56,6 +57,7 @@ _MAX_NAME = 256
 
 _is_command_id = re.compile(r"[A-Za-z0-9._:-]{8,64}").fullmatch
 _is_client_id = re.compile(r"[A-Za-z0-9._:-]{1,64}").fullmatch
+_is_runtime_id = re.compile(r"[A-Za-z0-9._:/-]{1,128}").fullmatch
 _is_graph = re.compile(r"graphs/[a-z0-9-]{4,63}").fullmatch
 _is_node = re.compile(r"[A-Za-z0-9._/:-]{1,128}").fullmatch
 
@@ -126,6 +128,13 @@ def require_client_id(text: str) -> str:
     """Return a client id unchanged. Raises: InvalidRequest."""
     if _is_client_id(text) is None:
         raise _invalid("hello.client_id", "must be 1 to 64 characters out of A-Z, a-z, 0-9 and . _ : -")
+    return text
+
+
+def require_runtime_id(text: str) -> str:
+    """Return the name of a runtime unchanged. Raises: InvalidRequest."""
+    if _is_runtime_id(text) is None:
+        raise _invalid("hello.runtime_id", "must be 1 to 128 characters out of A-Z, a-z, 0-9 and . _ : / -")
     return text
 
 

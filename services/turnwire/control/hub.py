@@ -5,6 +5,7 @@ Every method is one indivisible step on the event loop; whatever takes time answ
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -82,6 +83,7 @@ class Hub:
         self._last = 0
         self._durable = 0
         self._draining = False
+        self._stored = asyncio.Event()
 
     @property
     def position(self) -> int:
@@ -122,6 +124,12 @@ class Hub:
     def drain(self) -> None:
         """Refuse new commands from now on; what was accepted goes on."""
         self._draining = True
+
+    async def idle(self) -> None:
+        """Wait until no runtime owes an answer and every change is durable; the ledger keeps the rest."""
+        while any(active.outstanding or active.phase is not Phase.OPEN for active in self._board):
+            self._stored.clear()
+            await self._stored.wait()
 
     def tick(self) -> None:
         """Do what time brings; called at the moment that `arm` was told."""
@@ -253,6 +261,7 @@ class Hub:
 
     def _inserted(self, active: Active, stored: CommandRow | None, error: TurnwireError | None) -> None:
         acceptors, active.acceptors = active.acceptors, []
+        self._stored.set()
         if error is not None:
             self._board.remove(active)
             for acceptor in acceptors:
@@ -327,6 +336,7 @@ class Hub:
             listener.ended(row)
         self._log(row)
         self._release(active, row)
+        self._stored.set()
 
     def _release(self, leader: Active, row: CommandRow) -> None:
         """End the commands that waited for this one as duplicates, or let them try for themselves."""
