@@ -186,13 +186,13 @@ class _Fleet:
         self._say(f"turnwire {version()}, data in {options.data}", "bold")
         for name, address in addresses.items():
             self._say(f"  {name:<9} {address}  pid {pids[name]}")
-        other = "" if options.runtime_port == 50051 else f" --target {addresses['runtime']}"
-        self._say(f"ready: turnwire chat{other}", "bold green")
         if options.ready_file is not None:
             text = json.dumps({"addresses": addresses, "pids": pids, "data": str(options.data)})
             partial = options.ready_file.with_name(f"{options.ready_file.name}.{os.getpid()}")
             partial.write_text(text, encoding="utf-8")
             os.replace(partial, options.ready_file)
+        here = "" if addresses["runtime"] == "127.0.0.1:50051" else f"--target {addresses['runtime']} "
+        self._say(f"ready: turnwire {here}chat", "bold green")
 
     def _line(self, name: str, line: str) -> None:
         if self._options.quiet:
