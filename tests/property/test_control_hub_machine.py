@@ -1,12 +1,12 @@
-"""Whatever clients, runtimes, the ledger and crashes do: every accepted command has exactly one true outcome."""
+"""Whatever clients, runtimes, the ledger and crashes do: an accepted command has exactly one true outcome."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
-from support.control_fakes import SCOPE, FakeLink, FakeListener, FakeStore, World, command
 
+from support.control_fakes import SCOPE, FakeLink, FakeListener, FakeStore, World, command
 from turnwire.control.domain import CommandKind, CommandRow, Delivery, Key, Outcome, OutcomeKind, OwnedTurn
 
 TURNS = [f"threads/thr{t}/turns/turn-{u}" for t in "ab" for u in "12"]

@@ -1,4 +1,4 @@
-"""Fakes for the hub of the control service: a ledger that commits when told to, a clock with movable hands, peers."""
+"""Fakes for the hub: a ledger that commits when told to, a clock with movable hands, peers."""
 
 from __future__ import annotations
 

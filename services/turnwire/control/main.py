@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 _CONTROL_SERVICE = "turnwire.api.control.v1.ControlService"
 _PRUNE_SECONDS = 3600.0
 _DAY = 24 * 3600 * 1_000_000_000
-# How long streams stay open after `go_away`, for outcomes that are on their way.
+# After `go_away`: how long clients may stay, and how long outcomes that are on their way are waited for.
+_GRACE_SECONDS = 1.0
 _LINGER_SECONDS = 5.0
 # What the process ends with when its ledger can no longer be written.
 STORE_FAILED_EXIT = 70
@@ -104,15 +105,15 @@ def _serve(settings: ControlSettings, hub: Hub, ledger: SqliteLedger) -> Applica
     )
 
     async def refuse() -> None:
-        servicer.go_away(_LINGER_SECONDS)
+        servicer.go_away(_GRACE_SECONDS)
 
     async def finish() -> None:
         try:
-            async with asyncio.timeout(min(_LINGER_SECONDS, settings.drain.stop_grace_seconds)):
+            async with asyncio.timeout(_LINGER_SECONDS):
                 await hub.idle()
         except TimeoutError:
             logger.info("drain.commands_left", extra={"commands": hub.pending})
-        servicer.close()
+        await servicer.leave(_GRACE_SECONDS)
 
     return Application(
         services=[Service(add_ControlServiceServicer_to_server, servicer)],

@@ -80,6 +80,7 @@ class ControlServicer(ControlServiceServicer):
         self._sessions: dict[ClientSession | RuntimeSession, None] = {}
         self._waiters: dict[Waiter | Watch, None] = {}
         self._leaving = False
+        self._gone = asyncio.Event()
 
     @property
     def streams(self) -> int:
@@ -97,6 +98,17 @@ class ControlServicer(ControlServiceServicer):
         self._hub.drain()
         for session in tuple(self._sessions):
             session.go_away(grace)
+
+    async def leave(self, grace: float) -> None:
+        """Give clients `grace` seconds to go by themselves, then end every stream and every wait."""
+        try:
+            async with asyncio.timeout(grace):
+                while any(isinstance(session, ClientSession) for session in self._sessions):
+                    self._gone.clear()
+                    await self._gone.wait()
+        except TimeoutError:
+            logger.info("drain.streams_left", extra={"streams": self.streams})
+        self.close()
 
     def close(self) -> None:
         """End every stream; calls that wait get what is known."""
@@ -130,6 +142,7 @@ class ControlServicer(ControlServiceServicer):
             await run_stream(lambda: self._listen(context, session, sender), lambda: session.write(context))
         finally:
             del self._sessions[session]
+            self._gone.set()
             self._hub.followers.remove(session, session.scope, client_id)
             for command_id in session.open_ids:
                 self._hub.leave(session, (session.scope, command_id))
