@@ -72,8 +72,7 @@ async def test_a_dead_shim_is_an_unknown_end_and_its_tree_is_ended(process: Exec
             {"script": "setsid sleep 60 & echo $$; wait"},
             context={"variables": {"PROBE": "shim-dies"}},
         )
-        await calls.until(running, "progress")
-        (shell,) = [pid for pid in processes_with("PROBE=shim-dies") if b"bash" in words_of(pid)]
+        shell = int((await calls.until(running, "progress")).progress.text)
         parent = int(Path(f"/proc/{shell}/stat").read_bytes().rpartition(b") ")[2].split()[1])
         os.kill(parent, signal.SIGKILL)
         told = await calls.follow(running)

@@ -168,11 +168,11 @@ class ExecutorClient:
         told.seconds = time.monotonic() - began
         return told
 
-    async def until(self, stream: Any, kind: str) -> None:
+    async def until(self, stream: Any, kind: str) -> pb.ExecuteResponse:
         """Read a stream up to the first event of a kind."""
         async for response in stream:
             if response.WhichOneof("event") == kind:
-                return
+                return response
         raise AssertionError(f"the stream ended without {kind}")
 
     async def cancel(self, call: str, epoch: int = 1) -> int:

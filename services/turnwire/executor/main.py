@@ -59,16 +59,8 @@ async def application(
         launcher = Launcher()
         launcher.start()
         stack.push_async_callback(launcher.close)
-        database = Database(
-            settings.data / "executor.db",
-            "turnwire.executor",
-            on_fatal=host.fail,
-            on_health=partial(host.health.set, SERVICE),
-            synchronous=settings.store.synchronous,
-        )
-        await database.open()
-        stack.push_async_callback(database.close)
         clock = SystemClock()
+        database = await _open_database(stack, settings, host)
         ledger = Ledger(database.writer, database.reader, clock)
         mark = f"turnwire-{database.info.log_id}"
         # What an earlier process left running is ended before its executions are called lost.
@@ -83,8 +75,7 @@ async def application(
         stack.push_async_callback(runs.close)
         tasks = Supervisor()
         stack.push_async_callback(tasks.close)
-        retention = settings.store.retention_days * 86_400
-        tasks.start(Janitor(ledger, overflow, clock, retention).run())
+        tasks.start(Janitor(ledger, overflow, clock, settings.store.retention_days * 86_400).run())
         servicer = ToolExecutorServicer(
             catalog,
             runs,
@@ -96,10 +87,21 @@ async def application(
         yield Application(
             services=[Service(grpc_stubs.add_ToolExecutorServiceServicer_to_server, servicer)],
             roles=executor_roles(),
-            hooks=[
-                DrainHook("executions", refuse=runs.refuse, finish=partial(runs.finish, _patience(settings)))
-            ],
+            hooks=[DrainHook("executions", runs.refuse, partial(runs.finish, _patience(settings)))],
         )
+
+
+async def _open_database(stack: AsyncExitStack, settings: ExecutorSettings, host: Host) -> Database:
+    database = Database(
+        settings.data / "executor.db",
+        "turnwire.executor",
+        on_fatal=host.fail,
+        on_health=partial(host.health.set, SERVICE),
+        synchronous=settings.store.synchronous,
+    )
+    await database.open()
+    stack.push_async_callback(database.close)
+    return database
 
 
 def _staging(objects: OverflowStore) -> Path:

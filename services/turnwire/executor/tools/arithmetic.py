@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from turnwire.executor.inline import ToolFailed
 from turnwire.extend.tools import Mode, Tool, tool
@@ -21,6 +21,8 @@ _MAX_DEPTH = 50
 _MAX_BITS = 4_096
 
 Number = int | float
+# One type for the model, while whole numbers keep all their digits.
+AnyNumber = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -109,13 +111,13 @@ def _bounded(value: Any) -> Number:
 
 
 @tool(mode=Mode.PARALLEL, repeatable=True)
-async def add(a: float, b: float) -> str:
+async def add(a: AnyNumber, b: AnyNumber) -> str:
     """Add two numbers."""
     return _text(_whole(a) + _whole(b))
 
 
 @tool(mode=Mode.PARALLEL, repeatable=True)
-async def multiply(a: float, b: float) -> str:
+async def multiply(a: AnyNumber, b: AnyNumber) -> str:
     """Multiply two numbers."""
     return _text(_whole(a) * _whole(b))
 
@@ -128,9 +130,9 @@ async def calculate(
     return _text(evaluate(expression))
 
 
-def _whole(value: float) -> Number:
-    """Give a whole number as int, so that 2 + 3 is 5 and not 5.0."""
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+def _whole(value: Number) -> Number:
+    """Give a whole number as int, so that 2 + 3.0 is 5 and not 5.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def _text(value: Number) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ class ProcessEnvironment:
             **self._allowed((*self.allowed, *extra_names)),
             "PYTHONPATH": root,
             "PYTHONUTF8": "1",
-            MARKER_VARIABLE: f"{self.mark}.worker",
+            MARKER_VARIABLE: f"{self.mark}.worker.{uuid.uuid4().hex[:12]}",
         }
 
     def mark_of(self, key: ExecutionKey) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from turnwire.executor.supervisor import Supervisor
 from turnwire.executor.workers.launcher import Launcher, ShimStream, SpawnFailed
 from turnwire.executor.workers.settings import PoolSettings
+from turnwire.executor.workers.tree import MARKER_VARIABLE
 from turnwire.executor.workers.worker import RunningWorker
 
 __all__ = ["WorkerPool", "WorkerStartFailed"]
@@ -111,12 +112,14 @@ class WorkerPool:
 
     async def _start_worker(self) -> RunningWorker:
         ours, theirs = socket.socketpair()
+        spec = self._spec()
         try:
-            shim = await self._launcher.launch(self._spec(), theirs)
+            shim = await self._launcher.launch(spec, theirs)
         except (SpawnFailed, OSError) as error:
             ours.close()
             raise WorkerStartFailed(f"no worker process could be started: {error}") from error
-        worker = RunningWorker(shim, await ShimStream.open(ours), self._gone)
+        mark = spec["env"][MARKER_VARIABLE]
+        worker = RunningWorker(shim, await ShimStream.open(ours), mark, self._gone)
         try:
             async with asyncio.timeout(self._settings.start_timeout_seconds):
                 problem = await worker.greet(self._files, self._settings.entry_points)

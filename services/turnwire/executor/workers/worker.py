@@ -9,6 +9,7 @@ from typing import Any
 
 from turnwire.executor.supervisor import Supervisor
 from turnwire.executor.workers.launcher import ShimStream
+from turnwire.executor.workers.tree import kill_marked
 
 __all__ = ["RunningWorker"]
 
@@ -31,10 +32,15 @@ class RunningWorker:
     """Owned by the pool. A call that goes down with its worker ends with None, not with a made-up result."""
 
     def __init__(
-        self, shim: ShimStream, stream: ShimStream, gone: Callable[[RunningWorker], Awaitable[None]]
+        self,
+        shim: ShimStream,
+        stream: ShimStream,
+        mark: str,
+        gone: Callable[[RunningWorker], Awaitable[None]],
     ) -> None:
         self._shim = shim
         self._stream = stream
+        self._mark = mark
         self._gone = gone
         self._pending: dict[str, _Pending] = {}
         self._tasks = Supervisor()
@@ -100,6 +106,9 @@ class RunningWorker:
         while (message := await self._shim.receive()) is not None:
             if message.get("kind") == "end":
                 break
+        else:
+            # The shim died first, so nobody has ended what the worker's tools had started.
+            await asyncio.to_thread(kill_marked, self._mark)
         await self.close()
 
     async def close(self) -> None:
