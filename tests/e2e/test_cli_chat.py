@@ -26,7 +26,7 @@ async def test_a_conversation_shows_thought_call_result_and_answer_and_keeps_its
         screen.types("6 times 7?\r")
         await screen.sees("I should multiply.")
         await screen.sees("multiply(a=6, b=7)")
-        await screen.sees("0.02 s")
+        await screen.sees("20 ms")
         await screen.sees("42")
         await screen.sees("6 times 7 is 42.")
         await screen.sees("> ")

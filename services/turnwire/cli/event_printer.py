@@ -175,9 +175,11 @@ class EventPrinter:
 
 
 def elapsed_text(result: ToolCallFinished) -> str:
-    """Give how long a tool ran, in seconds."""
-    seconds = result.elapsed_duration.ToTimedelta().total_seconds()
-    return f"{seconds:.2f} s" if result.HasField("elapsed_duration") else ""
+    """Give how long a tool ran, for people."""
+    if not result.HasField("elapsed_duration"):
+        return ""
+    seconds = result.elapsed_duration.ToNanoseconds() / 1e9
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def result_lines(result: ToolCallFinished) -> list[str]:

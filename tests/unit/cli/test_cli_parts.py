@@ -55,7 +55,7 @@ def test_answers_and_notes_go_to_their_own_streams() -> None:
     notes = streams.notes.getvalue()
     assert notes.splitlines()[0] == "I should multiply."
     assert "● multiply(a=6, b=7)" in notes
-    assert "✓ 0.02 s" in notes
+    assert "✓ 20 ms" in notes
     assert "    42" in notes
 
 
