@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwire.core.clock import SystemClock
-from turnwire.executor.bodies import Seat
+from turnwire.executor.bodies import Room, Seat
 from turnwire.executor.catalog import Catalog
 from turnwire.executor.domain import (
     Call,
@@ -56,8 +56,11 @@ class FakeBody:
         self.inline = inline
         self.calls: list[Call] = []
         self.started = asyncio.Event()
-        self.room = asyncio.Semaphore(room)
+        self.room = Room(room)
         self._act = act
+
+    def try_reserve(self) -> Seat | None:
+        return _FakeSeat(self) if self.room.take() else None
 
     async def reserve(self) -> Seat:
         await self.room.acquire()

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from turnwire.executor.domain import Call, Ending
 from turnwire.executor.stopping import StopSwitch
 from turnwire.extend.tools import ToolSpec
 
-__all__ = ["STOP_GRACE_SECONDS", "Body", "Seat"]
+__all__ = ["STOP_GRACE_SECONDS", "Body", "Room", "Seat"]
 
 # Between TERM and KILL, and for a cancelled Python call to hand back what it has.
 STOP_GRACE_SECONDS = 2.0
+
+
+class Room(asyncio.Semaphore):
+    """Room for a number of calls."""
+
+    def take(self) -> bool:
+        """Take one place if it is free and nobody waits for it."""
+        if self.locked():
+            return False
+        self._value -= 1
+        return True
 
 
 class Seat(Protocol):
@@ -40,6 +52,10 @@ class Body(Protocol):
     @property
     def inline(self) -> bool:
         """Whether it runs inside the service, with nothing to lose when the process dies."""
+        ...
+
+    def try_reserve(self) -> Seat | None:
+        """Give room that is free right now."""
         ...
 
     async def reserve(self) -> Seat:

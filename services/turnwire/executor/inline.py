@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from turnwire.executor.bodies import STOP_GRACE_SECONDS, Seat
+from turnwire.executor.bodies import STOP_GRACE_SECONDS, Room, Seat
 from turnwire.executor.domain import Call, Ending, Outcome
 from turnwire.executor.limits import Capture, OutputLimits, clip
 from turnwire.executor.stopping import StopSwitch
@@ -40,7 +40,7 @@ class InlineHost:
     def __init__(self, limits: OutputLimits, staging: str, room: int) -> None:
         self.limits = limits
         self.staging = staging
-        self.room = asyncio.Semaphore(room)
+        self.room = Room(room)
         self.tasks = Supervisor()
 
 
@@ -59,6 +59,12 @@ class InlineBody:
     def spec(self) -> ToolSpec:
         """What the tool promises."""
         return self._tool.spec
+
+    def try_reserve(self) -> Seat | None:
+        """Take room if there is some."""
+        if not self._host.room.take():
+            return None
+        return _InlineSeat(self._tool, self._host)
 
     async def reserve(self) -> Seat:
         """Wait for room among the built-in calls."""

@@ -17,7 +17,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 from turnwire.api.executor.v1 import tool_executor_service_pb2_grpc as grpc_stubs
 from turnwire.core.clock import SystemClock
 from turnwire.core.errors import WrongState
-from turnwire.executor.bodies import Body
+from turnwire.executor.bodies import Body, Room
 from turnwire.executor.catalog import Catalog, DuplicateTool, command_from_json, spec_from_json
 from turnwire.executor.inline import InlineBody, InlineHost
 from turnwire.executor.janitor import Janitor
@@ -156,7 +156,7 @@ class _ToolHosts:
             isolation=Isolation(settings.isolation),
             limits=limits,
             staging=staging.resolve(),
-            commands=asyncio.Semaphore(settings.pool.max_commands),
+            commands=Room(settings.pool.max_commands),
         )
         files = [str(Path(file).resolve()) for file in settings.tools]
         self._pool = WorkerPool(launcher, settings.pool, files, self._processes.worker_spec)

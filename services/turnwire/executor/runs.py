@@ -229,6 +229,9 @@ class Runs:
 
     async def _take_seat(self, run: Run, body: Body) -> Seat | Result:
         """Wait for room until the queue timeout or a stop; a Result says why there was none."""
+        seat = body.try_reserve()
+        if seat is not None:
+            return seat
         limit = run.command.queue_timeout
         limit = self._limits.queue_timeout if limit is None else limit
         task = self._tasks.start(body.reserve())
@@ -268,13 +271,12 @@ class Runs:
         )
         begin = _Begin(run, Started(self._clock.now(), timeout), body.spec.repeatable, self._ledger)
         began = self._clock.monotonic()
-        task = self._tasks.start(seat.run(call, run.stop)) if body.inline and body.spec.repeatable else None
-        if task is not None:
+        if body.inline and body.spec.repeatable:
             # Nothing is lost if it runs again, so a quick one pays for one commit, not two.
-            await asyncio.wait((task,), timeout=_QUICK_SECONDS)
-        if task is None or not task.done():
+            begin.write_later(self._tasks)
+        else:
             await begin.write()
-        ending = await (task if task is not None else seat.run(call, run.stop))
+        ending = await seat.run(call, run.stop)
         elapsed = self._clock.monotonic() - began
         end: Result | Suspension
         if ending.suspension is not None:
@@ -282,7 +284,7 @@ class Runs:
         else:
             end = await settle(call, ending, elapsed, self._keeper)
             state = ExecutionState.LOST if ending.lost else ExecutionState.FINISHED
-        await self._ledger.finish(command.key, state, end, begin.unwritten())
+        await self._ledger.finish(command.key, state, end, await begin.unwritten())
         begin.written()
         self._settle(run, end, elapsed)
 
@@ -322,14 +324,28 @@ class _Begin:
         self._started = started
         self._ledger = ledger
         self._statements = ledger.start_statements(run.command, run.arguments_sha256, repeatable, started)
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
 
     async def write(self) -> None:
         """Make the start durable and tell the readers."""
         await self._ledger.start(self._run.command.key, self._statements)
         self.written()
 
-    def unwritten(self) -> list[Statement]:
+    def write_later(self, tasks: Supervisor) -> None:
+        """Make it durable by itself if the end does not come soon."""
+
+        def due() -> None:
+            self._writing = tasks.start(self.write())
+
+        self._timer = asyncio.get_running_loop().call_later(_QUICK_SECONDS, due)
+
+    async def unwritten(self) -> list[Statement]:
         """Give what the end still has to bring along."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writing is not None:
+            await self._writing
         return [] if self._run.started is not None else self._statements
 
     def written(self) -> None:

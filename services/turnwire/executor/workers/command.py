@@ -75,6 +75,10 @@ class CommandBody:
         """What the tool promises."""
         return self._tool.spec
 
+    def try_reserve(self) -> Seat | None:
+        """Take room if there is some."""
+        return _CommandSeat(self._tool, self._host) if self._host.commands.take() else None
+
     async def reserve(self) -> Seat:
         """Wait for room among the commands."""
         await self._host.commands.acquire()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from turnwire.core.errors import WrongState
 from turnwire.core.settings import SettingsGroup
-from turnwire.executor.bodies import STOP_GRACE_SECONDS
+from turnwire.executor.bodies import STOP_GRACE_SECONDS, Room
 from turnwire.executor.domain import Call
 from turnwire.executor.limits import OutputLimits
 from turnwire.executor.workers.environment import ProcessEnvironment
@@ -89,7 +88,7 @@ class ProcessHost:
     isolation: Isolation
     limits: OutputLimits
     staging: Path
-    commands: asyncio.Semaphore
+    commands: Room
 
     def limits_for(self, call: Call) -> OutputLimits:
         """Give the output limits of one call."""

@@ -56,6 +56,13 @@ class WorkerPool:
         """Workers alive."""
         return len(self._workers)
 
+    def try_acquire(self, *, shared: bool) -> RunningWorker | None:
+        """Take a place that is free right now; see `acquire`."""
+        worker = self._pick(shared)
+        if worker is not None:
+            worker.take(shared=shared)
+        return worker
+
     async def acquire(self, *, shared: bool) -> RunningWorker:
         """Wait for a worker with room and take a place in it: `shared` beside other async calls, else alone.
 

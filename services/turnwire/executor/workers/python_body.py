@@ -52,6 +52,13 @@ class PythonBody:
         """What the tool promises."""
         return self._tool.spec
 
+    def try_reserve(self) -> Seat | None:
+        """Take a place in a worker that runs and has room."""
+        worker = self._pool.try_acquire(shared=self._tool.is_async)
+        if worker is None:
+            return None
+        return _PythonSeat(self._tool, self._pool, self._host, worker, self._tasks)
+
     async def reserve(self) -> Seat:
         """Wait for a worker with room."""
         worker = await self._pool.acquire(shared=self._tool.is_async)
