@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
@@ -68,8 +69,8 @@ def findings(connection: Connection, data: Path, environment: Mapping[str, str])
     """Look at everything, one finding at a time."""
     yield from _versions()
     yield _litellm()
-    for name in PORTS:
-        yield _settings(name, environment)
+    with ThreadPoolExecutor(len(PORTS)) as pool:
+        yield from pool.map(lambda name: _settings(name, environment), PORTS)
     yield from _data(data)
     yield _server(connection)
     for name, port in PORTS.items():
