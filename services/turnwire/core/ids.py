@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from base64 import b32encode
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 from uuid import UUID
@@ -33,8 +32,8 @@ _match_action = re.compile(f"threads/{_SEGMENT}/turns/{_SEGMENT}/actions/{_SEGME
 
 
 def mint_id() -> str:
-    """Return a new id: 20 characters of lower-case base32, 100 random bits."""
-    return b32encode(os.urandom(13))[:20].decode("ascii").lower()
+    """Return a new id: 20 lower-case hex digits, 80 random bits."""
+    return os.urandom(10).hex()
 
 
 def is_segment(text: str) -> bool:

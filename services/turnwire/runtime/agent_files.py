@@ -87,7 +87,6 @@ def built_in_agents(
     agents = [
         AgentDefinition(
             name="demo",
-            id="",
             display_name="Demo",
             description="A small rule-driven model that uses tools: for a first try, without any key.",
             model="demo:",
@@ -102,7 +101,6 @@ def built_in_agents(
         agents.append(
             AgentDefinition(
                 name="assistant",
-                id="",
                 display_name="Assistant",
                 description="A general assistant on the provider whose key is set.",
                 instructions="You are a helpful assistant. Use tools when they help.",

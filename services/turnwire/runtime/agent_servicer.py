@@ -120,7 +120,7 @@ def _agent(agent: AgentDefinition, tools: Sequence[ToolInfo]) -> agent_pb2.Agent
         ),
         busy_policy=_BUSY[agent.busy_policy],
         organization_id=agent.organization_id,
-        digest=agent.digest(),
+        digest=agent.digest,
         description=agent.description,
     )
 
@@ -136,5 +136,6 @@ def _tool(tool: ToolInfo) -> tool_pb2.Tool:
         execution_mode=mode,
         execution_timeout=duration(tool.execution_timeout),
         repeatable=tool.repeatable,
-        risk_tier=tool_pb2.RiskTier.Name(tool.risk_tier),
+        # A tier that this version does not know goes on as it came.
+        risk_tier=tool.risk_tier,  # type: ignore[arg-type]
     )

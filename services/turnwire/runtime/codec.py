@@ -7,7 +7,7 @@ import base64
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.runtime.v1 import content_pb2, message_pb2, thread_pb2, turn_event_pb2, turn_pb2
 from turnwire.extend.events import MessageOrigin, TurnState
-from turnwire.runtime.domain.message import CallPart, ContentPart, ReasoningText, StoredMessage, StoredPart
+from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText, StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import Disposition, InputPart, TurnRow
 from turnwire.runtime.event_codec import (
@@ -90,14 +90,15 @@ def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message
         visibility=_VISIBILITY[message.visibility],
         turn=f"{thread}/turns/{message.turn_id}",
         origin=_ORIGINS[message.origin] if message.origin else None,
-        parts=[_message_part(p) for p in message.parts],
+        # Tools begun and never called are for the model alone.
+        parts=[_message_part(p) for p in message.parts if not isinstance(p, BegunTools)],
         create_time=timestamp(message.create_time),
         update_time=timestamp(message.update_time),
         interrupted_reason=message.interrupted_reason,
     )
 
 
-def _message_part(part: StoredPart) -> message_pb2.MessagePart:
+def _message_part(part: ContentPart | ReasoningText | CallPart) -> message_pb2.MessagePart:
     found = message_pb2.MessagePart(step=part.step)
     match part:
         case ContentPart(content=content):

@@ -15,6 +15,7 @@ from turnwire.core.errors import TurnwireError, Unavailable
 from turnwire.extend.events import Overflow, ResultPart, ToolOutcome
 from turnwire.runtime.domain.execution import (
     ExecuteCall,
+    ExecutionAccepted,
     ExecutionEvent,
     ExecutionProgress,
     ExecutionResult,
@@ -194,6 +195,8 @@ def _execute_request(call: ExecuteCall) -> pb.ExecuteRequest:
 
 def _event(response: pb.ExecuteResponse) -> ExecutionEvent | None:
     match response.WhichOneof("event"):
+        case "accepted":
+            return ExecutionAccepted()
         case "started":
             return ExecutionStarted(_seconds(response.started.execution_timeout))
         case "progress":

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -16,6 +16,9 @@ from turnwire.runtime.store.queries import Filter
 __all__ = ["FilterField", "page_size", "parse_filter", "read_token", "write_token"]
 
 DEFAULT_PAGE, LARGEST_PAGE = 50, 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Integers of the store are from -2^63 to 2^63 - 1.
+_INTEGERS = 2**63
 _TERM = re.compile(r"(label\.[a-z0-9._/-]{1,63}|[a-z_]+)(>=|<=|=)(\"[^\"]*\"|[^\s\"]+)")
 
 # Column of a field of the filter; the kind says how the value is read.
@@ -53,7 +56,7 @@ def read_token(token: str, *bound: str) -> tuple[int, str] | None:
         tie, first, second = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, int, str])
     except (ValueError, msgspec.DecodeError):
         tie, first, second = "", 0, ""
-    if tie != _bind(*bound):
+    if tie != _bind(*bound) or not -_INTEGERS <= first < _INTEGERS:
         raise InvalidRequest(
             "page_token belongs to another request: begin again without it", reason="PAGE_TOKEN_MISMATCH"
         )
@@ -64,7 +67,7 @@ def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> F
     """Read `state=RUNNING AND label.team=search` and so on.
 
     Args:
-        text: terms joined by ` AND `; empty = everything.
+        text: terms joined by ` AND `; empty = everything. Times are ISO 8601, in UTC where they do not say.
         fields: column and kind (text, word, time) of each field.
         labels: column that holds the labels' JSON.
 
@@ -93,9 +96,12 @@ def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> F
 def _value(value: str, kind: str, term: str, fields: Mapping[str, FilterField]) -> object:
     if kind == "time":
         try:
-            return int(datetime.fromisoformat(value).timestamp() * 1e9)
+            at = datetime.fromisoformat(value)
         except ValueError:
             raise _wrong(term, fields) from None
+        since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
+        nanos = (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+        return max(-_INTEGERS, min(nanos, _INTEGERS - 1))
     return value.lower() if kind == "word" else value
 
 

@@ -155,6 +155,14 @@ class Store(Protocol):
         """
         ...
 
+    async def find(self, command: StartCommand) -> Admitted | None:
+        """Return the turn that the same request made before, None when there is none.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED.
+        """
+        ...
+
     async def claim_next(self, thread: ThreadKey) -> Admitted | None:
         """Claim the next queued turn of an idle thread, if there is one."""
         ...

@@ -276,7 +276,10 @@ def create_thread_from_proto(request: Any, scope: str) -> NewThreadCommand:
 
 
 def _texts(texts: Mapping[str, str], field: str, limit: int) -> dict[str, str]:
-    found = {require_clean(k, field): require_clean(v, f"{field}[{k!r}]") for k, v in texts.items()}
+    if not texts:
+        return {}
+    # By key, as a fingerprint must not depend on the order in which a map comes.
+    found = {require_clean(k, field): require_clean(v, f"{field}[{k!r}]") for k, v in sorted(texts.items())}
     if sum(len(k.encode()) + len(v.encode()) for k, v in found.items()) > limit:
         raise bad(field, f"is above {limit} bytes in all")
     return found

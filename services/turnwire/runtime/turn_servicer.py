@@ -15,12 +15,14 @@ from turnwire.extend.events import TurnState
 from turnwire.runtime import codec, request_codec
 from turnwire.runtime.capabilities import CAPABILITIES
 from turnwire.runtime.disconnect import DisconnectWatch
+from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.turn import Disposition, StartCommand, TurnKey, TurnRow
 from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.event_codec import STATES, timestamp
 from turnwire.runtime.executor_link import ExecutorLink
 from turnwire.runtime.paging import FilterField, page_size, parse_filter, read_token, write_token
 from turnwire.runtime.store import queries
+from turnwire.runtime.store.log import TurnLog
 from turnwire.runtime.store.rows import overflow_of
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.wire.auth import current_principal
@@ -52,9 +54,10 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         self._check_log(request.log_id)
         command = _command(request, request_codec.disconnect_grace(request))
         admitted = await self._supervisor.start(command)
-        row = await self._row(admitted.key, admitted.disposition, command)
+        row, log = await self._found(admitted, command)
         async for message in self._follow(
             row,
+            log,
             admitted.disposition,
             request.after_sequence,
             request.follow_while_waiting,
@@ -79,10 +82,11 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         """Stream the pages of a turn, running or ended."""
         key = _key(request.turn, "turn")
         self._check_log(request.log_id)
-        row = await self._store.get_turn(key)
         grace = request_codec.disconnect_grace(request)
+        row, log = await self._store.follow(key)
         async for message in self._follow(
             row,
+            log,
             Disposition.ATTACHED,
             request.after_sequence,
             request.follow_while_waiting,
@@ -96,10 +100,12 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         key = _key(request.name, "name")
         if request.view not in (turn_pb2.TURN_VIEW_UNSPECIFIED, turn_pb2.TURN_VIEW_BASIC):
             raise request_codec.not_served("view")
-        row = await self._store.get_turn(key)
         seconds = request_codec.seconds(request, "wait_timeout", "wait_timeout", MAX_WAIT_SECONDS)
-        if seconds is not None and not row.state.terminal:
-            await self._wait_for_end(row, seconds)
+        if seconds is None:
+            return pb.GetTurnResponse(turn=codec.turn_to_proto(await self._store.get_turn(key)))
+        row, log = await self._store.follow(key)
+        if log is not None:
+            await log.wait_finished(seconds)
             row = await self._store.get_turn(key)
         return pb.GetTurnResponse(turn=codec.turn_to_proto(row))
 
@@ -164,25 +170,27 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
                 log_id=self._store.log_id,
             )
 
-    async def _row(self, key: TurnKey, disposition: Disposition, command: StartCommand) -> TurnRow:
-        """Return the turn; one that has just begun here is known without a read."""
+    async def _found(self, admitted: Admitted, command: StartCommand) -> tuple[TurnRow, TurnLog | None]:
+        """Return the turn and its log; a turn that has just begun here is known without a read."""
+        key = admitted.key
         log = self._store.log_of(key)
-        if disposition is not Disposition.STARTED or log is None:
-            return await self._store.get_turn(key)
-        live = self._supervisor.live.get(key)
-        agent = live.agent if live is not None else ""
-        return TurnRow(key, TurnState.RUNNING, agent, "", command.request_id, "", 0, log.epoch, log.committed)
+        if admitted.disposition is not Disposition.STARTED or log is None:
+            return await self._store.follow(key)
+        row = TurnRow(
+            key, TurnState.RUNNING, admitted.agent, "", command.request_id, "", 0, log.epoch, log.committed
+        )
+        return row, log
 
     async def _follow(
         self,
         row: TurnRow,
+        log: TurnLog | None,
         disposition: Disposition,
         after: int,
         follow_while_waiting: bool,
         disconnect_grace: float | None,
         response: Callable[..., Any],
     ) -> AsyncIterator[Any]:
-        log = self._store.follow(row)
         last = max(row.last_sequence, log.committed) if log is not None else row.last_sequence
         _check_cursor(row, after, last)
         yield response(header=self._header(row, disposition, last))
@@ -210,11 +218,6 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
             log_id=self._store.log_id,
             capabilities=CAPABILITIES,
         )
-
-    async def _wait_for_end(self, row: TurnRow, seconds: float) -> None:
-        log = self._store.follow(row)
-        if log is not None and not log.finished:
-            await log.wait_finished(seconds)
 
 
 def _key(name: str, field: str) -> TurnKey:

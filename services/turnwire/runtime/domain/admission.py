@@ -24,10 +24,16 @@ class AppliedCommand:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A turn and, when this process owns it now, the journal to write it with."""
+    """A turn and, when this process owns it now, the journal to write it with.
+
+    `agent` (`agents/{agent}`) and `max_steps` are what the turn was admitted with.
+    """
 
     key: TurnKey
     spec: TurnSpec
     disposition: Disposition
     journal: TurnJournal | None = None
-    input_message: str = ""
+    agent: str = ""
+    max_steps: int = 0
+    # Whether the turn's own message is all that its thread holds, so that there is no history to read.
+    first: bool = False

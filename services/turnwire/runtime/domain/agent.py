@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from functools import cached_property
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
@@ -75,9 +76,9 @@ class AgentDefinition(BaseModel):
             for wrong, right in _WRONG_NAMES.items():
                 if wrong in data:
                     raise ValueError(f"an agent has no {wrong!r}: use {right}")
-            data.setdefault(
-                "id", str(uuid.uuid5(uuid.NAMESPACE_URL, f"turnwire:agents/{data.get('name', '')}"))
-            )
+            if not data.get("id"):
+                name = f"turnwire:agents/{data.get('name', '')}"
+                data = {**data, "id": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
         return data
 
     @property
@@ -85,6 +86,7 @@ class AgentDefinition(BaseModel):
         """`agents/{agent}`."""
         return f"agents/{self.name}"
 
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of the definition, in hex."""
         canonical = msgspec.json.encode(self.model_dump(mode="json"), order="sorted")

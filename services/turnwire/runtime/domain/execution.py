@@ -9,6 +9,7 @@ from turnwire.extend.events import Overflow, ResultPart, ToolOutcome
 
 __all__ = [
     "ExecuteCall",
+    "ExecutionAccepted",
     "ExecutionEvent",
     "ExecutionProgress",
     "ExecutionResult",
@@ -65,6 +66,11 @@ class ExecuteCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutionAccepted:
+    """The executor has taken the call: from now on it may start at any moment."""
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionStarted:
     """The start is durable at the executor."""
 
@@ -93,7 +99,7 @@ class ExecutionResult:
     cancel_note: str = ""
 
 
-ExecutionEvent = ExecutionStarted | ExecutionProgress | ExecutionResult
+ExecutionEvent = ExecutionAccepted | ExecutionStarted | ExecutionProgress | ExecutionResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from turnwire.extend.events import MessageOrigin, Overflow, ResultPart, ToolOutcome
 from turnwire.runtime.domain.turn import InputPart
 
-__all__ = ["CallPart", "ContentPart", "ReasoningText", "StoredMessage", "StoredPart"]
+__all__ = ["BegunTools", "CallPart", "ContentPart", "ReasoningText", "StoredMessage", "StoredPart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,14 @@ class ReasoningText:
     step: int
     replay_json: str = ""
     provider: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunTools:
+    """Names of the tools that an interrupted answer had begun to call; later requests show them."""
+
+    names: tuple[str, ...]
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class CallPart:
     parts: tuple[ResultPart, ...] = ()
 
 
-StoredPart = ContentPart | ReasoningText | CallPart
+StoredPart = ContentPart | ReasoningText | BegunTools | CallPart
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnwire.extend.events import TurnState, UsageSummary
 
 __all__ = [
     "FINGERPRINT_VERSION",
+    "MAX_FINISHED_TEXT_BYTES",
     "BusyPolicy",
     "Disposition",
     "InputPart",
@@ -26,9 +26,17 @@ __all__ = [
     "TurnLimits",
     "TurnRow",
     "TurnSpec",
+    "fingerprint_of",
 ]
 
 FINGERPRINT_VERSION = 1
+# The answer stands in TurnFinished up to this size; longer ones are read from the thread.
+MAX_FINISHED_TEXT_BYTES = 256 * 1024
+
+
+def fingerprint_of(canonical: str) -> str:
+    """Return the fingerprint of a spec's canonical JSON, in hex."""
+    return hashlib.sha256(f"{FINGERPRINT_VERSION}:{canonical}".encode()).hexdigest()
 
 
 class BusyPolicy(Enum):
@@ -147,10 +155,13 @@ class TurnSpec(_Frozen):
     metadata: dict[str, str] = {}
     labels: dict[str, str] = {}
 
+    def canonical_json(self) -> str:
+        """The spec as JSON: fields in their order, maps by key, nothing that has its default."""
+        return self.model_dump_json(exclude_defaults=True)
+
     def fingerprint(self) -> str:
         """SHA-256 over the canonical JSON of the spec, in hex."""
-        canonical = msgspec.json.encode(self.model_dump(mode="json"), order="sorted")
-        return hashlib.sha256(b"%d:" % FINGERPRINT_VERSION + canonical).hexdigest()
+        return fingerprint_of(self.canonical_json())
 
 
 @dataclass(frozen=True, slots=True)

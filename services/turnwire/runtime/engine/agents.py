@@ -88,6 +88,9 @@ def _beyond(agent: AgentDefinition, spec: TurnSpec) -> Iterable[FieldViolation]:
         yield FieldViolation(
             "spec.model_options.model", f"is not among the agent's models: {', '.join(allowed)}"
         )
+    chosen = spec.tool_choice.tool_name
+    if chosen and not (agent.allows_tool(chosen) and chosen in (spec.allowed_tools or (chosen,))):
+        yield FieldViolation("spec.tool_choice.tool_name", f"{chosen} is not a tool of the turn")
     for index, name in enumerate(spec.allowed_tools):
         if not agent.allows_tool(name):
             yield FieldViolation(f"spec.allowed_tools[{index}]", f"{name} is not a tool of the agent")

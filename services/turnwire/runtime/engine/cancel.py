@@ -49,15 +49,22 @@ class CancelToken:
     def fire(self, error: AgentControlError, command_id: str = "") -> bool:
         """Stop the turn; returns False when it was already stopping."""
         first = self.error is None
-        if command_id:
-            earlier = self.commands[0].command_id if self.commands else ""
-            self.commands.append(AppliedCommand(command_id, "duplicate" if earlier else "applied", earlier))
         if first:
             self.error = error
             self.fired_at = asyncio.get_running_loop().time()
+        if command_id and isinstance(self.error, AgentCancelledError):
+            self._note(command_id)
+        if first:
             for callback in tuple(self._callbacks):
                 callback()
         return first
+
+    def _note(self, command_id: str) -> None:
+        """Keep a command for the end of the turn; one that comes too late for it is no part of that end."""
+        if any(c.command_id == command_id for c in self.commands):
+            return
+        earlier = self.commands[0].command_id if self.commands else ""
+        self.commands.append(AppliedCommand(command_id, "duplicate" if earlier else "applied", earlier))
 
     def cancel(self, cause: str, command_id: str = "") -> bool:
         """Stop the turn because somebody asked for it."""
@@ -109,8 +116,13 @@ class CancelToken:
             await done
             if not task.done():
                 await stop_task(task)
-            if self.error is not None and (task.cancelled() or not task.done()):
-                raise self.error
+                # Whatever a stopped task ends with, but a result, is how it was stopped.
+                if not task.done() or task.cancelled() or task.exception() is not None:
+                    assert self.error is not None
+                    raise self.error
+            if task.cancelled():
+                # A stray cancel inside the work must not end the turn's own task without an end of the turn.
+                raise self.error or RuntimeError(f"{name} was cancelled from inside")
             return task.result()
         finally:
             self._callbacks.discard(wake)

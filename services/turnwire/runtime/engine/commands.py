@@ -95,6 +95,8 @@ class CommandDesk:
             row = await self._store.get_turn(key)
         except NotFound as error:
             return ControlOutcome("no-active-turn", turn=key.name, message=error.message)
+        if row.state.terminal and delivery.thread:
+            return ControlOutcome("stale", turn=key.name, message="the turn it was bound to has ended")
         if row.state.terminal:
             return ControlOutcome("already-finished", turn=key.name, message=f"the turn is {row.state.value}")
         sequence = await self.supervisor.cancel_queued(key, delivery.cause, delivery.command_id)

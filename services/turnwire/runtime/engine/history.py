@@ -15,9 +15,19 @@ from turnwire.extend.llm import (
     ToolMessage,
     UserMessage,
 )
-from turnwire.runtime.domain.message import CallPart, ContentPart, ReasoningText, StoredMessage, StoredPart
+from turnwire.runtime.domain.message import (
+    BegunTools,
+    CallPart,
+    ContentPart,
+    ReasoningText,
+    StoredMessage,
+    StoredPart,
+)
 from turnwire.runtime.domain.turn import InputPart
 from turnwire.runtime.engine import templates
+
+# Stands for the name of a call that had none: providers refuse an empty one.
+_UNNAMED = "unnamed"
 
 __all__ = ["assistant_messages", "model_messages", "user_message"]
 
@@ -72,8 +82,9 @@ def _exchange(parts: Sequence[StoredPart], provider: str, interrupted_reason: st
     reasoning = "".join(p.text for p in parts if isinstance(p, ReasoningText))
     replay = "".join(p.replay_json for p in parts if isinstance(p, ReasoningText) and p.provider == provider)
     calls = sorted((p for p in parts if isinstance(p, CallPart)), key=lambda c: c.call_index)
-    if interrupted_reason and not calls:
-        text = templates.interrupted_response(interrupted_reason, text, ())
+    begun = [name for p in parts if isinstance(p, BegunTools) for name in p.names]
+    if begun or (interrupted_reason and not calls):
+        text = templates.interrupted_response(interrupted_reason or "error", text, begun)
     if not text and not calls and not replay:
         return []
     seen: dict[str, CallPart] = {}
@@ -84,7 +95,7 @@ def _exchange(parts: Sequence[StoredPart], provider: str, interrupted_reason: st
             text=text,
             reasoning=reasoning,
             tool_calls=tuple(
-                ToolCallPart(c.call_id, c.tool_name or "unnamed", c.arguments_json) for c in seen.values()
+                ToolCallPart(c.call_id, c.tool_name or _UNNAMED, c.arguments_json) for c in seen.values()
             ),
             replay_json=replay,
         )
@@ -95,8 +106,9 @@ def _exchange(parts: Sequence[StoredPart], provider: str, interrupted_reason: st
 
 def _result(call: CallPart) -> ToolMessage:
     # A call without a result stands in the store only when its owner died: its end is unknown.
+    name = call.tool_name or _UNNAMED
     if call.outcome is None:
-        return ToolMessage(call.call_id, call.tool_name, templates.outcome_unknown(call.tool_name), True)
+        return ToolMessage(call.call_id, name, templates.outcome_unknown(name), True)
     media = tuple(MediaPart(p.media_type, p.data) for p in call.parts if p.data)
     is_error = call.is_error or call.outcome not in (ToolOutcome.SUCCEEDED, ToolOutcome.SKIPPED)
-    return ToolMessage(call.call_id, call.tool_name or "unnamed", call.content, is_error, media)
+    return ToolMessage(call.call_id, name, call.content, is_error, media)

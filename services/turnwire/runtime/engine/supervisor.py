@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from turnwire.core.errors import Unavailable
+from turnwire.core.errors import TurnwireError, Unavailable
 from turnwire.extend.events import TurnFinished, TurnState
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.agent import AgentDefinition
@@ -22,6 +23,7 @@ from turnwire.runtime.ports import TurnJournal
 __all__ = ["LiveTurn", "Supervisor", "TurnObserver"]
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -68,6 +70,7 @@ class Supervisor:
         self._live: dict[TurnKey, LiveTurn] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
+        self._starting = 0
         self._idle: asyncio.Future[None] | None = None
 
     @property
@@ -80,7 +83,7 @@ class Supervisor:
         self._draining = True
 
     async def start(self, command: StartCommand) -> Admitted:
-        """Admit a turn, or join the one that the same request made.
+        """Admit a turn, or join the one that the same request made; a cancelled caller changes nothing.
 
         Raises:
             Unavailable: DRAINING, OVERLOADED.
@@ -89,27 +92,61 @@ class Supervisor:
             InvalidRequest: a limit above the agent's, a model or tool that the agent does not have.
             AlreadyExists, Conflict, Exhausted: see `Store.admit`.
         """
-        if self._draining:
-            raise Unavailable("this runtime is about to leave: repeat", reason="DRAINING", retry_after=1.0)
-        if len(self._live) >= self._max_live:
-            raise Unavailable(
-                f"{self._max_live} turns run here: repeat", reason="OVERLOADED", retry_after=1.0
-            )
-        agent = await self._agents.for_command(command)
-        resolve_model(self._context.models, agent, command.spec)
-        steps = command.spec.limits.steps or agent.limits.steps
-        admitted = await self._context.store.admit(command, agent.resource_name, agent.digest(), steps)
-        if admitted.journal is not None:
-            self._run(agent, admitted, admitted.journal, steps)
-        return admitted
+        return await self._whole(self._start(command), "turn.start")
 
-    def _run(self, agent: AgentDefinition, admitted: Admitted, journal: TurnJournal, steps: int) -> None:
+    async def _whole(self, work: Coroutine[Any, Any, _T], name: str) -> _T:
+        """Run `work` to its end even when the caller leaves: what is claimed must also be run."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _start(self, command: StartCommand) -> Admitted:
+        self._starting += 1
+        try:
+            agent = await self._agent(command)
+            if isinstance(agent, TurnwireError):
+                # A repeat joins its turn whatever has changed since.
+                joined = await self._context.store.find(command)
+                if joined is None:
+                    raise agent
+                return joined
+            steps = command.spec.limits.steps or agent.limits.steps
+            admitted = await self._context.store.admit(command, agent.resource_name, agent.digest, steps)
+            if admitted.journal is not None:
+                self._run(agent, admitted, admitted.journal)
+            return admitted
+        finally:
+            self._starting -= 1
+            self._settle_idle()
+
+    async def _agent(self, command: StartCommand) -> AgentDefinition | TurnwireError:
+        """Return the agent of a new turn, or why there can be none now."""
+        if self._draining:
+            return Unavailable("this runtime is about to leave: repeat", reason="DRAINING", retry_after=1.0)
+        if len(self._live) >= self._max_live:
+            text = f"{self._max_live} turns run here: repeat"
+            return Unavailable(text, reason="OVERLOADED", retry_after=1.0)
+        try:
+            agent = await self._agents.for_command(command)
+            resolve_model(self._context.models, agent, command.spec)
+        except TurnwireError as error:
+            return error
+        return agent
+
+    def _run(
+        self,
+        agent: AgentDefinition,
+        admitted: Admitted,
+        journal: TurnJournal,
+        context: contextvars.Context | None = None,
+    ) -> None:
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         live = LiveTurn(admitted.key, journal.epoch, agent.resource_name, CancelToken(), finished)
         self._live[admitted.key] = live
         self._observer.turn_opened(admitted.key, journal.epoch)
-        runner = TurnRunner(self._context, agent, steps, admitted.spec, journal, live.token)
-        self.spawn(self._live_turn(live, runner), f"turn {admitted.key.turn_id}")
+        runner = TurnRunner(self._context, agent, admitted, journal, live.token)
+        self.spawn(self._live_turn(live, runner), f"turn {admitted.key.turn_id}", context)
 
     async def _live_turn(self, live: LiveTurn, runner: TurnRunner) -> None:
         try:
@@ -123,17 +160,27 @@ class Supervisor:
 
     async def claim(self, thread: ThreadKey) -> None:
         """Run the next queued turn of a thread, if there is one and the thread is idle."""
-        if self._draining:
+        while not self._draining:
+            admitted = await self._context.store.claim_next(thread)
+            if admitted is None or admitted.journal is None:
+                return
+            try:
+                agent = self._agents.get(admitted.key.scope, admitted.agent)
+            except TurnwireError as error:
+                end = TurnFinished(
+                    TurnState.FAILED, "error", 0.0, 0, error_reason=error.reason, error_text=error.message
+                )
+                await admitted.journal.finish(end, interrupted_reason="", applied=())
+                continue
+            # Nothing of the turn that ended before, such as its trace or its caller, belongs to this one.
+            self._run(agent, admitted, admitted.journal, contextvars.Context())
             return
-        admitted = await self._context.store.claim_next(thread)
-        if admitted is None or admitted.journal is None:
-            return
-        agent = await self._agents.for_turn(admitted.key.scope, admitted.spec, thread)
-        self._run(agent, admitted, admitted.journal, admitted.spec.limits.steps or agent.limits.steps)
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def spawn(
+        self, work: Coroutine[Any, Any, None], name: str, context: contextvars.Context | None = None
+    ) -> asyncio.Task[None]:
         """Run `work` beside everything else; its failure is logged."""
-        task = asyncio.create_task(work, name=name)
+        task = asyncio.create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -145,6 +192,9 @@ class Supervisor:
 
     async def cancel_queued(self, key: TurnKey, cause: str, command_id: str) -> int | None:
         """End a turn that waits in the queue; returns its last sequence, None when it waits no more."""
+        return await self._whole(self._cancel_queued(key, cause, command_id), "turn.cancel_queued")
+
+    async def _cancel_queued(self, key: TurnKey, cause: str, command_id: str) -> int | None:
         event = TurnFinished(TurnState.CANCELLED, "cancelled", 0.0, 0)
         applied = (AppliedCommand(command_id, "applied"),) if command_id else ()
         logger.info("turn.cancel_queued", extra={"turn": key.name, "cause": cause})
@@ -159,11 +209,11 @@ class Supervisor:
             await self._wait_idle(10.0)
 
     async def _wait_idle(self, seconds: float) -> bool:
-        if self._live:
+        if self._live or self._starting:
             self._idle = asyncio.get_running_loop().create_future()
             await asyncio.wait({self._idle}, timeout=seconds)
-        return not self._live
+        return not (self._live or self._starting)
 
     def _settle_idle(self) -> None:
-        if not self._live and self._idle is not None and not self._idle.done():
+        if not (self._live or self._starting) and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from turnwire.core.errors import TurnwireError
+from turnwire.core.text import cut
 from turnwire.extend.events import (
     Notice,
     NoticeSeverity,
@@ -27,12 +27,12 @@ from turnwire.runtime.domain.execution import (
     ExecutionProgress,
     ExecutionResult,
     ExecutionStarted,
-    ExecutionState,
     ToolInfo,
 )
 from turnwire.runtime.domain.message import CallPart
 from turnwire.runtime.engine import templates
 from turnwire.runtime.engine.cancel import CancelToken, stop_task
+from turnwire.runtime.engine.execution import Execution
 from turnwire.runtime.ports import OwnerLost, ToolExecutor, TurnJournal
 
 __all__ = ["CallRules", "PlannedCall", "ToolBatch"]
@@ -43,9 +43,9 @@ logger = logging.getLogger(__name__)
 POOL_SIZE = 5
 # How long the turn waits for the results of calls that it has asked to stop.
 STOP_WAIT_SECONDS = 5.0
-# How long a broken link to the executor is mended before a call is given up.
-LINK_PATIENCE_SECONDS = 30.0
-_LINK_DELAYS = (0.1, 0.2, 0.5, 1.0, 2.0)
+# An event holds at most 1 MiB: beyond so much text, and so many bytes of parts, a result is cut.
+MAX_CONTENT_BYTES = 256 * 1024
+MAX_PARTS_BYTES = 640 * 1024
 # A turn says that its calls wait for room in the pool after so long.
 _POOL_FEEDBACK_SECONDS = 8.0
 
@@ -89,15 +89,13 @@ class ToolBatch:
         self._token = token
         self._rules = rules
         self._calls = calls
-        self._running: dict[str, ExecuteCall] = {}
+        self._begun: dict[str, ExecuteCall] = {}
         self._settled: dict[str, CallPart] = {}
-        self._lost: OwnerLost | None = None
 
     async def run(self) -> Sequence[CallPart]:
-        """Run every call to its one result and return them in the model's order.
+        """Run every call to its one result and return them in the model's order, also when the turn stops.
 
         Raises:
-            AgentControlError: the turn was stopped; every call has its result all the same.
             OwnerLost: another owner has the turn.
         """
         task = asyncio.create_task(self._run_all(), name="turn.tools")
@@ -112,9 +110,15 @@ class ToolBatch:
             waiter.cancel()
             task.cancel()
             self._token.off_fire(stopped.set)
+        failure = task.exception() if task.done() and not task.cancelled() else None
+        if failure is not None:
+            cause = _unwrap(failure)
+            if isinstance(cause, OwnerLost):
+                raise cause
+            await self._ask_all_to_stop("a call of the same step broke the turn")
+            self._close_rest()
+            raise cause
         self._close_rest()
-        if task.done() and not task.cancelled() and task.exception() is not None:
-            raise _unwrap(task.exception())
         return [self._settled[c.part.call_id] for c in self._calls]
 
     async def _run_all(self) -> None:
@@ -177,52 +181,11 @@ class ToolBatch:
             execution_timeout=min(call.tool.execution_timeout, self._rules.tool_timeout),
             traceparent=self._rules.traceparent,
         )
-        self._running[part.call_id] = request
-        try:
-            result = await self._execute(part, request)
-        finally:
-            self._running.pop(part.call_id, None)
-        self._settle(part, result)
-
-    async def _execute(self, part: CallPart, request: ExecuteCall) -> ExecutionResult:
-        """Run or join the call until it has a result; after a broken link the executor is asked first."""
-        give_up = asyncio.get_running_loop().time() + LINK_PATIENCE_SECONDS
-        tries = 0
-        may_have_started = False
-        while True:
-            try:
-                async with aclosing(self._executor.execute(request)) as events:  # type: ignore[type-var]
-                    async for event in events:
-                        if isinstance(event, ExecutionResult):
-                            return event
-                        may_have_started |= isinstance(event, ExecutionStarted)
-                        self._tell(part, event)
-            except TurnwireError as error:
-                answer = await self._after_failure(request, error)
-                if isinstance(answer, ExecutionResult):
-                    return answer
-                may_have_started |= answer
-            if asyncio.get_running_loop().time() >= give_up:
-                return _given_up(may_have_started)
-            await asyncio.sleep(_LINK_DELAYS[min(tries, len(_LINK_DELAYS) - 1)])
-            tries += 1
-
-    async def _after_failure(self, request: ExecuteCall, error: TurnwireError) -> ExecutionResult | bool:
-        """Return the result if there is one, else whether the call may have started."""
-        if error.reason in ("INVALID_REQUEST", "TOOL_NOT_FOUND", "MESSAGE_TOO_LARGE"):
-            return ExecutionResult(ToolOutcome.FAILED, f"The call was refused: {error.message}", True)
-        if error.reason == "EPOCH_STALE":
-            raise OwnerLost(request.turn)
-        logger.warning("executor.call_failed", extra={"reason": error.reason, "tool": request.tool_name})
-        try:
-            answer = await self._executor.lookup(request)
-        except TurnwireError:
-            return False
-        if answer.result is not None:
-            return answer.result
-        if answer.state is ExecutionState.LOST:
-            return ExecutionResult(ToolOutcome.OUTCOME_UNKNOWN, "", True)
-        return answer.state is ExecutionState.STARTED
+        self._begun[part.call_id] = request
+        execution = Execution(
+            self._executor, request, lambda: self._token.fired, lambda event: self._tell(part, event)
+        )
+        self._settle(part, await execution.run())
 
     def _tell(self, part: CallPart, event: ExecutionStarted | ExecutionProgress) -> None:
         if isinstance(event, ExecutionStarted):
@@ -235,6 +198,7 @@ class ToolBatch:
     def _settle(self, part: CallPart, result: ExecutionResult) -> None:
         if part.call_id in self._settled:
             return
+        result = _fitting(result)
         content = templates.result_text(part.tool_name, result)
         settled = replace(
             part,
@@ -264,17 +228,18 @@ class ToolBatch:
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
         """Have running calls stopped and wait for the truth about them, for a while."""
-        error = self._token.error
         async with asyncio.TaskGroup() as tasks:
-            for request in tuple(self._running.values()):
-                tasks.create_task(self._ask_to_stop(request, str(error)), name="tool.cancel")
-        await asyncio.wait({task}, timeout=STOP_WAIT_SECONDS)
+            asking = tasks.create_task(self._ask_all_to_stop(str(self._token.error)), name="tools.cancel")
+            await asyncio.wait({task}, timeout=STOP_WAIT_SECONDS)
+            asking.cancel()
         if not task.done():
-            unknown = set(self._running)
             await stop_task(task)
-            for call in self._calls:
-                if call.part.call_id in unknown:
-                    self._settle(call.part, ExecutionResult(ToolOutcome.OUTCOME_UNKNOWN, "", True))
+
+    async def _ask_all_to_stop(self, cause: str) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for call_id, request in self._begun.items():
+                if call_id not in self._settled:
+                    tasks.create_task(self._ask_to_stop(request, cause), name="tool.cancel")
 
     async def _ask_to_stop(self, request: ExecuteCall, cause: str) -> None:
         try:
@@ -284,28 +249,36 @@ class ToolBatch:
             logger.warning("executor.cancel_failed", extra={"tool": request.tool_name, "cause": str(error)})
 
     def _close_rest(self) -> None:
-        """Give every call that was never started its result."""
+        """Give every call that has no result the one that is true."""
         for call in self._calls:
-            self._settle(call.part, ExecutionResult(ToolOutcome.NOT_STARTED, "", True))
+            begun = call.part.call_id in self._begun
+            outcome = ToolOutcome.OUTCOME_UNKNOWN if begun else ToolOutcome.NOT_STARTED
+            self._settle(call.part, ExecutionResult(outcome, "", True))
 
 
-def _unwrap(error: BaseException | None) -> BaseException:
+def _unwrap(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    assert error is not None
     return error
+
+
+def _fitting(result: ExecutionResult) -> ExecutionResult:
+    """Return the result without what an event cannot hold; executors bound their results far below that."""
+    content = cut(result.content, MAX_CONTENT_BYTES)
+    size, kept = 0, 0
+    for part in result.parts:
+        size += len(part.data)
+        if size > MAX_PARTS_BYTES:
+            break
+        kept += 1
+    if content == result.content and kept == len(result.parts):
+        return result
+    note = "\n[The rest of the result was too large to be kept.]"
+    return replace(result, content=content + note, parts=result.parts[:kept])
 
 
 def _refused(call: PlannedCall) -> ExecutionResult:
     return ExecutionResult(ToolOutcome.FAILED, call.refusal, True)
-
-
-def _given_up(may_have_started: bool) -> ExecutionResult:
-    if may_have_started:
-        return ExecutionResult(ToolOutcome.OUTCOME_UNKNOWN, "", True)
-    return ExecutionResult(
-        ToolOutcome.NOT_STARTED, "The tool executor cannot be reached; try again later.", True
-    )
 
 
 def refusal_notice(call: PlannedCall) -> Notice:

@@ -23,15 +23,15 @@ from turnwire.extend.events import (
     TurnState,
 )
 from turnwire.extend.llm import Finish, FinishReason, ModelMessage, ModelRequest, StreamFailure, SystemMessage
-from turnwire.runtime.domain.admission import AppliedCommand
+from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.execution import ToolInfo
-from turnwire.runtime.domain.message import CallPart, ContentPart, ReasoningText, StoredPart
+from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText, StoredPart
 from turnwire.runtime.domain.stop import state_of
-from turnwire.runtime.domain.turn import InputPart, TurnSpec
+from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, InputPart
 from turnwire.runtime.engine import templates
 from turnwire.runtime.engine.cancel import CancelToken
-from turnwire.runtime.engine.history import assistant_messages, model_messages
+from turnwire.runtime.engine.history import assistant_messages, model_messages, user_message
 from turnwire.runtime.engine.model_step import Answer, ModelCall
 from turnwire.runtime.engine.request import model_options, resolve_model, tool_choice, tool_definitions
 from turnwire.runtime.engine.tools import CallRules, PlannedCall, ToolBatch, refusal_notice
@@ -42,9 +42,6 @@ __all__ = ["TurnContext", "TurnRunner"]
 
 logger = logging.getLogger(__name__)
 tracer = trace.get_tracer("turnwire.runtime")
-
-# The answer stands in TurnFinished up to this size; longer ones are read from the thread.
-MAX_FINISHED_TEXT_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +72,16 @@ class TurnRunner:
         self,
         context: TurnContext,
         agent: AgentDefinition,
-        max_steps: int,
-        spec: TurnSpec,
+        admitted: Admitted,
         journal: TurnJournal,
         token: CancelToken,
     ) -> None:
         self._context = context
         self._agent = agent
         self._key = journal.key
-        self._max_steps = max_steps
-        self._spec = spec
+        self._max_steps = admitted.max_steps
+        self._spec = admitted.spec
+        self._first = admitted.first
         self._journal = journal
         self._token = token
         self._meter = UsageMeter()
@@ -117,7 +114,7 @@ class TurnRunner:
                 self._token.fire_at(limit)
             return await self._steps()
         except AgentControlError as error:
-            self._keep_interrupted(error.stop_reason)
+            self._keep_interrupted()
             failed = state_of(error.stop_reason) is TurnState.FAILED
             return _End(
                 error.stop_reason,
@@ -129,20 +126,19 @@ class TurnRunner:
         except OwnerLost:
             raise
         except TurnwireError as error:
-            self._keep_interrupted("error")
+            self._keep_interrupted()
             return _End("error", self._last_text, error.reason, error.message, "error")
         except Exception:
             # A defect of ours ends this turn alone; the text stays in the log, the id leads there.
             error_id = mint_id()
             logger.exception("turn.failed", extra={"turn": self._key.name, "error_id": error_id})
-            self._keep_interrupted("error")
+            self._keep_interrupted()
             return _End("error", self._last_text, "INTERNAL", f"internal error {error_id}", "error")
 
     async def _steps(self) -> _End:
         model = resolve_model(self._context.models, self._agent, self._spec)
         tools = await self._token.race(self._tools(), name="turn.tools.list")
-        transcript = await self._context.store.transcript(self._key.thread)
-        history = model_messages(transcript, model.provider)
+        history = await self._history(model.provider)
         system = self._agent.system_text()
         if system:
             history.insert(0, SystemMessage(system))
@@ -158,6 +154,12 @@ class TurnRunner:
                 return end
         text = f"the turn used up its {max_steps} steps"
         return _End("max-steps", self._last_text, "STEPS_EXHAUSTED", text)
+
+    async def _history(self, provider: str) -> list[ModelMessage]:
+        if self._first:
+            said = user_message(self._spec.parts)
+            return [] if said is None else [said]
+        return model_messages(await self._context.store.transcript(self._key.thread), provider)
 
     async def _tools(self) -> Mapping[str, ToolInfo]:
         if not self._agent.tools:
@@ -193,7 +195,7 @@ class TurnRunner:
         """Take the answer into the transcript, run its calls, and tell how the turn goes on."""
         self._last_text = answer.whole_text or self._last_text
         if isinstance(answer.end, StreamFailure):
-            self._keep_interrupted("error")
+            self._keep_interrupted()
             failure = answer.end
             return _End("model-error", self._last_text, "MODEL_FAILED", failure.message, "error")
         assert isinstance(answer.end, Finish)
@@ -281,14 +283,14 @@ class TurnRunner:
         self._token.check()
         return settled
 
-    def _keep_interrupted(self, reason: str) -> None:
+    def _keep_interrupted(self) -> None:
         """Keep what was streamed before the stop, once; nothing when nothing was streamed."""
         answer, self._answer = self._answer, None
         if answer is None or not (answer.text or answer.reasoning or answer.begun_tools or answer.calls):
             return
         text = answer.whole_text
         self._last_text = text or self._last_text
-        names = [*answer.begun_tools, *(c.tool_name for c in answer.calls)]
+        names = tuple(dict.fromkeys([*answer.begun_tools, *(c.tool_name for c in answer.calls)]))
         if not text and not names:
             return
         parts: list[StoredPart] = []
@@ -296,8 +298,9 @@ class TurnRunner:
             parts.append(ReasoningText("".join(answer.reasoning), self._step))
         if text:
             parts.append(ContentPart(InputPart(kind="text", text=text), self._step))
-        if parts:
-            self._commit(parts, ())
+        if names:
+            parts.append(BegunTools(names, self._step))
+        self._commit(parts, ())
 
     async def _finish(self, end: _End) -> TurnState:
         state = state_of(end.stop_reason)

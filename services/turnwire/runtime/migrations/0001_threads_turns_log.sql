@@ -101,14 +101,14 @@ CREATE TABLE messages (
 CREATE UNIQUE INDEX message_by_id ON messages (scope, thread_id, message_id);
 CREATE UNIQUE INDEX one_open_message ON messages (scope, thread_id) WHERE status = 'open';
 
--- Parts of all but tool calls; `kind` is text, blob, uri or reasoning.
+-- Parts of all but tool calls; `begun` names tools that an interrupted answer had begun to call.
 CREATE TABLE message_parts (
   scope TEXT NOT NULL,
   thread_id TEXT NOT NULL,
   message_id TEXT NOT NULL,
   part_index INTEGER NOT NULL,
   step INTEGER NOT NULL,
-  kind TEXT NOT NULL CHECK (kind IN ('text', 'blob', 'uri', 'reasoning')),
+  kind TEXT NOT NULL CHECK (kind IN ('text', 'blob', 'uri', 'reasoning', 'begun')),
   text TEXT NOT NULL DEFAULT '',
   data BLOB,
   extra TEXT NOT NULL DEFAULT '{}',

@@ -17,6 +17,7 @@ from turnwire.extend.llm import FinishReason, LlmEvent, TokenUsage, UsageProvena
 from turnwire.runtime.models.calls import OpenCall
 from turnwire.runtime.models.normaliser import Normaliser, lenient_json, shaped
 from turnwire.runtime.models.text import SHORT_DELTA_CHARS, text_delta
+from turnwire.runtime.models.usage import count
 
 __all__ = ["AnthropicNormaliser"]
 
@@ -281,13 +282,13 @@ class AnthropicNormaliser(Normaliser):
         super()._take_usage(fields, out)
 
     def _token_usage(self, fields: dict[str, Any]) -> TokenUsage:
-        output = _count(fields, "output_tokens")
+        output = count(fields, "output_tokens")
         details = fields.get("output_tokens_details")
-        reasoning = _count(details, "thinking_tokens") if isinstance(details, dict) else 0
+        reasoning = count(details, "thinking_tokens") if isinstance(details, dict) else 0
         return TokenUsage(
-            _count(fields, "input_tokens"),
-            _count(fields, "cache_read_input_tokens"),
-            _count(fields, "cache_creation_input_tokens"),
+            count(fields, "input_tokens"),
+            count(fields, "cache_read_input_tokens"),
+            count(fields, "cache_creation_input_tokens"),
             output,
             min(reasoning, output),
             UsageProvenance.REPORTED,
@@ -302,8 +303,3 @@ def _input(block: _Block) -> Any:
         return lenient_json(text.encode("utf-8", "replace"))
     except ValueError:
         return {}
-
-
-def _count(fields: dict[str, Any], name: str) -> int:
-    value = fields.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53 else 0

@@ -52,6 +52,12 @@ class OpenCall:
             self._parts.append(fragment)
         return ToolCallFragment(self.name, self.argument_bytes)
 
+    def replace(self, arguments: str) -> None:
+        """Take the whole arguments in the place of what has arrived."""
+        self._parts = []
+        self.argument_bytes = 0
+        self.append(arguments)
+
     def arguments(self) -> str:
         """What has arrived so far, as sent."""
         if len(self._parts) > 1:
@@ -93,6 +99,10 @@ class ToolCalls:
         self._order.append(call)
         self._at[index] = call
         return call
+
+    def position(self, call: OpenCall) -> int:
+        """The number of `call` in the order in which the calls began."""
+        return self._order.index(call)
 
     def at(self, index: int) -> OpenCall | None:
         """The call that was last begun at `index`."""

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from turnwire.extend.llm import ModelRequest
 from turnwire.runtime.models.anthropic import AnthropicNormaliser
 from turnwire.runtime.models.anthropic_request import encode_messages
+from turnwire.runtime.models.gemini import GeminiNormaliser
+from turnwire.runtime.models.gemini_request import encode_gemini, gemini_path
 from turnwire.runtime.models.normaliser import Normaliser
 from turnwire.runtime.models.openai_chat import OpenAiChatNormaliser
 from turnwire.runtime.models.openai_request import encode_chat
+from turnwire.runtime.models.openai_responses import OpenAiResponsesNormaliser
+from turnwire.runtime.models.responses_request import encode_responses
 from turnwire.runtime.models.settings import ProviderProfile, WireFormat
 from turnwire.runtime.models.think import ThinkSplitter
 
@@ -44,6 +48,18 @@ DIALECTS: dict[WireFormat, Dialect] = {
         _bearer,
         OpenAiChatNormaliser,
         tags_by_default=True,
+    ),
+    "openai-responses": Dialect(
+        lambda request, profile, stream: encode_responses(request, profile, stream=stream),
+        lambda _model, _stream: "/responses",
+        _bearer,
+        OpenAiResponsesNormaliser,
+    ),
+    "gemini": Dialect(
+        lambda request, profile, stream: encode_gemini(request, profile, stream=stream),
+        gemini_path,
+        lambda key: {"x-goog-api-key": key} if key else {},
+        GeminiNormaliser,
     ),
     "anthropic": Dialect(
         lambda request, profile, stream: encode_messages(request, profile, stream=stream),

@@ -39,7 +39,7 @@ _TAGS = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|<[^<>]{1,500}>", 
 _OVERFLOW = re.compile(
     r"context[ _]length|context[ _]window|maximum context|prompt is too long|too many (?:input )?tokens"
     r"|input (?:is )?too long|exceeds? the (?:model's )?(?:maximum )?(?:context|token limit|input token)"
-    r"|exceed_context_size|string_above_max_length|request too large for model"
+    r"|exceed_context_size|string_above_max_length|request too large for"
 )
 _QUOTA = re.compile(
     r"insufficient[ _](?:quota|balance|credits?)|billing_(?:error|hard_limit|not_active)|credit balance"

@@ -60,7 +60,7 @@ def shaped(found: Any, shape: type[_Shape]) -> _Shape:
     """
     try:
         return msgspec.convert(found, shape, strict=False)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
@@ -298,7 +298,10 @@ class Normaliser(ABC):
         blocks = self._replay()
         if not blocks:
             return ""
-        text = json.dumps(blocks, ensure_ascii=True, separators=(",", ":"))
+        try:
+            text = json.dumps(blocks, ensure_ascii=True, separators=(",", ":"))
+        except RecursionError:
+            text = " " * (MAX_REPLAY_BYTES + 1)
         if len(text) <= MAX_REPLAY_BYTES:
             return text
         logger.warning("model.replay_dropped", extra={"provider": self.provider, "bytes": len(text)})

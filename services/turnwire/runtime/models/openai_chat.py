@@ -16,6 +16,7 @@ from turnwire.extend.llm import FinishReason, LlmEvent, TokenUsage, UsageProvena
 from turnwire.runtime.models.calls import OpenCall
 from turnwire.runtime.models.normaliser import Normaliser, lenient_json, shaped
 from turnwire.runtime.models.text import SHORT_DELTA_CHARS, text_delta
+from turnwire.runtime.models.usage import count
 
 __all__ = ["OpenAiChatNormaliser"]
 
@@ -255,13 +256,13 @@ class OpenAiChatNormaliser(Normaliser):
         return None if word in _BROKEN else _REASONS.get(word, FinishReason.OTHER)
 
     def _token_usage(self, fields: dict[str, Any]) -> TokenUsage:
-        prompt = _count(fields, "prompt_tokens", "input_tokens")
+        prompt = count(fields, "prompt_tokens", "input_tokens")
         details = fields.get("prompt_tokens_details") or {}
-        read = _count(details, "cached_tokens") or _count(fields, "prompt_cache_hit_tokens", "cached_tokens")
-        written = _count(details, "cache_write_tokens") or _count(fields, "cache_creation_input_tokens")
-        output = _count(fields, "completion_tokens", "output_tokens")
+        read = count(details, "cached_tokens") or count(fields, "prompt_cache_hit_tokens", "cached_tokens")
+        written = count(details, "cache_write_tokens") or count(fields, "cache_creation_input_tokens")
+        output = count(fields, "completion_tokens", "output_tokens")
         more = fields.get("completion_tokens_details") or {}
-        reasoning = _count(more, "reasoning_tokens") or _count(fields, "reasoning_tokens")
+        reasoning = count(more, "reasoning_tokens") or count(fields, "reasoning_tokens")
         read = min(read, prompt)
         written = min(written, prompt - read)
         # Some gateways count reasoning apart from the output, or one too many: a part is never above the
@@ -281,13 +282,3 @@ def _merge(into: dict[str, Any], piece: dict[str, Any]) -> None:
             into[name] = (into.get(name) or "") + value
         elif value is not None:
             into[name] = value
-
-
-def _count(fields: Any, *names: str) -> int:
-    """The first of these counts that is there; 0 where none is."""
-    if isinstance(fields, dict):
-        for name in names:
-            value = fields.get(name)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 2**53:
-                return int(value)
-    return 0

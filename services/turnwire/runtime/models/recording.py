@@ -128,7 +128,8 @@ def _guess(body: bytes) -> str:
         return "anthropic"
     if b"response.created" in start:
         return "openai-responses"
-    return "gemini" if b'"candidates"' in start else "openai-chat"
+    gemini = b'"candidates"' in start or b'"promptFeedback"' in start
+    return "gemini" if gemini else "openai-chat"
 
 
 class ReplayModel(BatchedModel):

@@ -1,7 +1,7 @@
 """Names become models: `prefix:model`, one shared session behind all of them.
 
-Prefixes: `openai`, `anthropic`, `gemini`, whatever `ModelSettings.providers` adds, and for development
-`demo:`, `scripted:FILE-OR-JSON`, `record:FILE:MODEL` and `replay:FILE`.
+Prefixes: `openai`, `openai-responses`, `anthropic`, `gemini`, whatever `ModelSettings.providers` adds, and
+for development `demo:`, `scripted:FILE-OR-JSON`, `record:FILE:MODEL` and `replay:FILE`.
 """
 
 from __future__ import annotations
@@ -153,16 +153,24 @@ class ModelRegistry:
 
 
 def _profiles(settings: ModelSettings) -> dict[str, ProviderProfile]:
+    openai_key = _key(settings.openai_api_key)
     openai_host = urlsplit(settings.openai_base_url).hostname or ""
     ours = openai_host == _OPENAI_HOST
     found = {
         "openai": ProviderProfile(
             base_url=settings.openai_base_url,
-            api_key=_key(settings.openai_api_key),
+            api_key=openai_key,
             needs_key=ours,
             key_variable="OPENAI_API_KEY",
             # Other servers that speak the format mostly know the older name only.
             max_tokens_field="max_completion_tokens" if ours else "max_tokens",
+        ),
+        "openai-responses": ProviderProfile(
+            format="openai-responses",
+            base_url=settings.openai_base_url,
+            api_key=openai_key,
+            needs_key=ours,
+            key_variable="OPENAI_API_KEY",
         ),
         "anthropic": ProviderProfile(
             format="anthropic",
@@ -172,6 +180,13 @@ def _profiles(settings: ModelSettings) -> dict[str, ProviderProfile]:
             key_variable="ANTHROPIC_API_KEY",
         ),
     }
+    found["gemini"] = ProviderProfile(
+        format="gemini",
+        base_url=settings.gemini_base_url,
+        api_key=_key(settings.gemini_api_key),
+        needs_key=not is_loopback(urlsplit(settings.gemini_base_url).hostname or ""),
+        key_variable="GEMINI_API_KEY",
+    )
     return found | dict(settings.providers)
 
 

@@ -14,7 +14,7 @@ from turnwire.runtime.domain.message import ContentPart
 from turnwire.runtime.domain.turn import BusyPolicy, Disposition, StartCommand, TurnKey, TurnSpec
 from turnwire.runtime.store.rows import encode, part_values
 
-__all__ = ["AdmittedKey", "Claimed", "admit", "claim_next"]
+__all__ = ["AdmitInput", "AdmittedKey", "Claimed", "admit", "claim_next", "find"]
 
 EncodePage = Callable[[TurnKey, int, Sequence[TurnEvent]], bytes]
 
@@ -51,14 +51,29 @@ class AdmittedKey:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A claim: the epoch, the next free sequence, and the committed page of the claim."""
+    """A claim: what the turn was admitted with, its epoch, the next free sequence, the claim's own page."""
 
     key: TurnKey
+    spec: TurnSpec
+    agent: str
+    max_steps: int
     epoch: int
     first_sequence: int
     next_sequence: int
     page: bytes
-    input_message: str
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A turn that is about to be claimed; `before` are events that the claim's page begins with."""
+
+    key: TurnKey
+    spec: TurnSpec
+    agent: str
+    max_steps: int
+    first_sequence: int
+    before: Sequence[TurnEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +86,51 @@ class AdmitInput:
     max_steps: int
     queue_limit: int
     owner: str
+    # The spec as it is stored, and its fingerprint.
+    canonical: str
+    fingerprint: str
 
 
 def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) -> AdmittedKey:
     """Admit a turn, and claim it when its thread is idle. See `Store.admit` for what it raises."""
     command = given.command
     scope, spec = command.scope, command.spec
-    fingerprint = spec.fingerprint()
-    known = db.execute(
-        "SELECT thread_id, turn_id, fingerprint FROM turns WHERE scope = ? AND request_id = ?",
-        (scope, command.request_id),
-    ).fetchone()
+    fingerprint = given.fingerprint
+    known = find(db, command, fingerprint)
     if known is not None:
-        key = TurnKey(scope, known[0], known[1])
-        if known[2] != fingerprint:
-            raise AlreadyExists(
-                f"request_id {command.request_id} came before with another spec: use a new one",
-                reason="REQUEST_ID_REUSED",
-                turn=key.name,
-            )
-        return AdmittedKey(key, Disposition.ATTACHED)
+        return AdmittedKey(known, Disposition.ATTACHED)
     now = time.time_ns()
     thread_id = _thread(db, given, now)
     key = TurnKey(scope, thread_id, mint_id())
     live, queued, position = _place(db, key)
     _check_busy(spec, live, queued, given.queue_limit, key)
     idle = not live and not queued
-    _insert_turn(db, given, key, fingerprint, position, now)
+    _insert_turn(db, given, key, position, now)
     accepted = TurnAccepted(given.agent, command.request_id, 0 if idle else queued + 1)
     if not idle:
         db.execute(_INSERT_PAGE, (scope, key.turn_id, 1, 1, encode_page(key, 1, [accepted])))
         return AdmittedKey(key, Disposition.QUEUED)
-    claimed = _claim(db, key, spec, given.owner, 1, [accepted], encode_page, now)
+    waiting = _Waiting(key, spec, given.agent, given.max_steps, 1, [accepted])
+    claimed = _claim(db, waiting, given.owner, encode_page, now)
     return AdmittedKey(key, Disposition.STARTED, claimed)
+
+
+def find(db: sqlite3.Connection, command: StartCommand, fingerprint: str = "") -> TurnKey | None:
+    """Return the turn that the same request made before. Raises AlreadyExists (REQUEST_ID_REUSED)."""
+    known = db.execute(
+        "SELECT thread_id, turn_id, fingerprint FROM turns WHERE scope = ? AND request_id = ?",
+        (command.scope, command.request_id),
+    ).fetchone()
+    if known is None:
+        return None
+    key = TurnKey(command.scope, known[0], known[1])
+    if known[2] != (fingerprint or command.spec.fingerprint()):
+        raise AlreadyExists(
+            f"request_id {command.request_id} came before with another spec: use a new one",
+            reason="REQUEST_ID_REUSED",
+            turn=key.name,
+        )
+    return key
 
 
 def _thread(db: sqlite3.Connection, given: AdmitInput, now: int) -> str:
@@ -175,9 +202,7 @@ def _check_busy(spec: TurnSpec, live: str, queued: int, limit: int, key: TurnKey
         )
 
 
-def _insert_turn(
-    db: sqlite3.Connection, given: AdmitInput, key: TurnKey, fingerprint: str, position: int, now: int
-) -> None:
+def _insert_turn(db: sqlite3.Connection, given: AdmitInput, key: TurnKey, position: int, now: int) -> None:
     command = given.command
     spec = command.spec
     db.execute(
@@ -189,8 +214,8 @@ def _insert_turn(
             given.agent,
             given.agent_digest,
             command.request_id,
-            fingerprint,
-            spec.model_dump_json(exclude_defaults=True),
+            given.fingerprint,
+            given.canonical,
             command.subject,
             position,
             given.max_steps,
@@ -216,7 +241,7 @@ def claim_next(
 ) -> Claimed | None:
     """Claim the first queued turn of a thread that has no live one."""
     row = db.execute(
-        "SELECT q.turn_id, q.spec, h.next_sequence FROM turns q"
+        "SELECT q.turn_id, q.spec, q.agent, q.max_steps, h.next_sequence FROM turns q"
         " JOIN turn_heads h ON h.scope = q.scope AND h.turn_id = q.turn_id"
         " JOIN threads t ON t.scope = q.scope AND t.thread_id = q.thread_id"
         " WHERE q.scope = ? AND q.thread_id = ? AND q.state = 'queued' AND t.live_turn = ''"
@@ -225,22 +250,17 @@ def claim_next(
     ).fetchone()
     if row is None:
         return None
-    key = TurnKey(scope, thread_id, row[0])
-    spec = TurnSpec.model_validate_json(row[1])
-    return _claim(db, key, spec, owner, row[2], [], encode_page, time.time_ns())
+    turn_id, spec, agent, max_steps, sequence = row
+    key = TurnKey(scope, thread_id, turn_id)
+    waiting = _Waiting(key, TurnSpec.model_validate_json(spec), agent, max_steps, sequence, [])
+    return _claim(db, waiting, owner, encode_page, time.time_ns())
 
 
 def _claim(
-    db: sqlite3.Connection,
-    key: TurnKey,
-    spec: TurnSpec,
-    owner: str,
-    first_sequence: int,
-    before: Sequence[TurnEvent],
-    encode_page: EncodePage,
-    now: int,
+    db: sqlite3.Connection, waiting: _Waiting, owner: str, encode_page: EncodePage, now: int
 ) -> Claimed:
     """Take the thread for a turn: epoch, state, user message and TurnStarted in one transaction."""
+    key, first_sequence = waiting.key, waiting.first_sequence
     place = (key.scope, key.thread_id)
     message_id = mint_id()
     position, epoch = db.execute(
@@ -249,7 +269,8 @@ def _claim(
         " RETURNING next_position - 1, epoch",
         (key.turn_id, owner, now, *place),
     ).fetchone()
-    events = [*before, TurnStarted(1, EpisodeKind.START, epoch, f"{key.thread.name}/messages/{message_id}")]
+    started = TurnStarted(1, EpisodeKind.START, epoch, f"{key.thread.name}/messages/{message_id}")
+    events = [*waiting.before, started]
     next_sequence = first_sequence + len(events)
     page = encode_page(key, first_sequence, events)
     db.execute(
@@ -264,6 +285,16 @@ def _claim(
     db.execute(_INSERT_PAGE, (key.scope, key.turn_id, first_sequence, next_sequence - 1, page))
     origin = MessageOrigin.REQUEST.value
     db.execute(_INSERT_MESSAGE, (*place, position, message_id, key.turn_id, origin, now, now))
-    for index, part in enumerate(spec.parts):
+    for index, part in enumerate(waiting.spec.parts):
         db.execute(_INSERT_PART, (*place, message_id, index, *part_values(ContentPart(part))))
-    return Claimed(key, epoch, first_sequence, next_sequence, page, message_id)
+    return Claimed(
+        key,
+        waiting.spec,
+        waiting.agent,
+        waiting.max_steps,
+        epoch,
+        first_sequence,
+        next_sequence,
+        page,
+        first=position == 1,
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from turnwire.extend.events import ToolCallFinished, TurnEvent, TurnFinished, TurnState
+from turnwire.extend.events import ToolCallFinished, ToolOutcome, TurnEvent, TurnFinished, TurnState
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.turn import TurnKey
@@ -61,6 +63,8 @@ _APPLIED = (
     " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 )
 
+_LOST = "The result of the call could not be stored: nobody knows how it ended."
+
 
 def finish_statements(
     key: TurnKey,
@@ -111,6 +115,8 @@ class Journal:
         self._message_id = ""
         self._message_open = False
         self._part_index = 0
+        # Calls with the sequences of their intent and of their result (0 = none): durable when committed.
+        self._calls: dict[str, tuple[CallPart, int, int]] = {}
         # The hot path goes to the log without a layer between.
         self.emit = log.emit
 
@@ -146,11 +152,13 @@ class Journal:
             statements.append(Statement(_TAKE_POSITION, (now, *self._place)))
         else:
             statements.append(Statement(_BUMP, (now, *self._place)))
+        held = self.log.next_sequence + len(events) - 1
         for part in parts:
             statements.append(self._insert(part))
             self._part_index += 1
+            if isinstance(part, CallPart):
+                self._calls[part.call_id] = (part, held, 0)
         if parts:
-            held = self.log.next_sequence + len(events) - 1
             statements.append(Statement(_STEP, (parts[0].step, held, *self._place, self.key.turn_id)))
         self.log.stage(statements, events)
 
@@ -188,6 +196,8 @@ class Journal:
             call.call_id,
         )
         held = (self.log.next_sequence, *self._place, self.key.turn_id)
+        _, intent, _ = self._calls[call.call_id]
+        self._calls[call.call_id] = (call, intent, self.log.next_sequence)
         self.log.stage([Statement(_FINISH_CALL, values, 1), Statement(_HELD, held)], [event])
 
     async def flush(self) -> None:
@@ -205,14 +215,36 @@ class Journal:
 
         When something handed in before cannot be stored, the turn ends as failed with an end of its own.
         """
-        if isinstance(self.log.error, UnitRejected):
-            self.log.begin_anew()
         try:
             await self._commit_end(event, interrupted_reason, applied)
         except UnitRejected:
             self.log.begin_anew()
+            self._close_calls()
             await self._commit_end(_unstorable(event), "error", ())
         self._on_finish()
+
+    def _close_calls(self) -> None:
+        """Give each call a result whose own one was lost with what could not be stored."""
+        committed = self.log.committed
+        settled = Counter(part.step for part, _, result in self._calls.values() if 0 < result <= committed)
+        for part, intent, result in tuple(self._calls.values()):
+            if intent > committed or 0 < result <= committed:
+                continue
+            settled[part.step] += 1
+            lost = replace(part, outcome=ToolOutcome.OUTCOME_UNKNOWN, content=_LOST, is_error=True)
+            self.record_outcome(
+                replace(lost, overflow=None, parts=()),
+                ToolCallFinished(
+                    part.call_id,
+                    part.tool_name,
+                    ToolOutcome.OUTCOME_UNKNOWN,
+                    _LOST,
+                    True,
+                    0.0,
+                    settled[part.step],
+                    part.call_index,
+                ),
+            )
 
     async def _commit_end(
         self, event: TurnFinished, interrupted_reason: str, applied: Sequence[AppliedCommand]

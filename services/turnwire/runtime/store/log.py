@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from turnwire.extend.events import TurnEvent, TurnFinished
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.ports import OwnerLost
-from turnwire.storage.units import Statement, Unit, UnitFenced, UnitRejected, UnitWriter
+from turnwire.storage.units import Statement, StoreUnavailable, Unit, UnitFenced, UnitRejected, UnitWriter
 
 __all__ = ["EncodeEvent", "Page", "Record", "TurnLog"]
 
@@ -44,6 +44,13 @@ _INSERT_PAGE = (
     "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, flags, body) VALUES (?, ?, ?, ?, ?, ?)"
 )
 TERMINAL_FLAG = 1
+
+
+class _Sealed(list[Record]):
+    """Holds the last events of a turn and takes no more: code that was left behind may still emit some."""
+
+    def append(self, record: Record) -> None:
+        """Drop what comes after the end."""
 
 
 class TurnLog:
@@ -106,10 +113,17 @@ class TurnLog:
         return sequence
 
     def stage(self, statements: Sequence[Statement], events: Sequence[TurnEvent]) -> None:
-        """Hand in a state change with the events that report it: one transaction."""
+        """Hand in a state change with the events that report it: one transaction.
+
+        Nothing follows TurnFinished: what is handed in after it is dropped.
+        """
+        if type(self._open) is _Sealed:
+            return
         self._statements.extend(statements)
         for event in events:
             self.emit(event)
+        if events and type(events[-1]) is TurnFinished:
+            self._open = _Sealed(self._open)
         self._marked = True
         self._writer.mark(self, True)
 
@@ -150,11 +164,11 @@ class TurnLog:
             raise self.error
 
     def take(self) -> Unit | None:
-        """Form the next unit: everything gathered so far."""
+        """Form the next unit: everything gathered so far; nothing after something could not be stored."""
         self._marked = False
-        records, self._open = self._open, []
+        records, self._open = self._open, _Sealed() if type(self._open) is _Sealed else []
         statements, self._statements = self._statements, []
-        if not records and not statements:
+        if self.error is not None or not (records or statements):
             return None
         pages = self._paginate(records)
         last = records[-1][0] if records else self.committed
@@ -219,11 +233,15 @@ class TurnLog:
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, UnitFenced):
-            error = OwnerLost(self.name)
-        elif isinstance(error, UnitRejected):
+            self.error = OwnerLost(self.name)
+        elif isinstance(error, StoreUnavailable):
+            self.error = error
+        else:
             logger.error("log.unit_rejected", extra={"turn": self.name}, exc_info=error)
-        self.error = error if isinstance(error, Exception) else RuntimeError(str(error))
+            self.error = UnitRejected("an event cannot be stored", self.key)
+            self.error.__cause__ = error
         self.crowded = True
+        self.wake()
         flushes, self._flushes = self._flushes, []
         for _, future in flushes:
             if not future.done():

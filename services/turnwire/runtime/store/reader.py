@@ -7,9 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from turnwire.core.errors import TurnwireError
+from turnwire.core.errors import TurnwireError, Unavailable
 from turnwire.runtime.domain.turn import TurnKey
-from turnwire.runtime.store.log import MAX_PAGE_BYTES, Page, TurnLog
+from turnwire.runtime.ports import OwnerLost
+from turnwire.runtime.store.log import MAX_PAGE_BYTES, MAX_PAGE_EVENTS, Page, TurnLog
 
 __all__ = ["LogReader", "PageSource", "ReaderTicker", "TrimPage"]
 
@@ -90,6 +91,7 @@ class LogReader:
         self._trim = trim
         self._sent_at = asyncio.get_running_loop().time()
         self._waiting: asyncio.Future[None] | None = None
+        self._beat = False
         source.ticker.add(self)
 
     def close(self) -> None:
@@ -100,6 +102,7 @@ class LogReader:
         """Wake the reader for a heartbeat when it has been waiting since before `due`."""
         waiting = self._waiting
         if waiting is not None and self._sent_at <= due and not waiting.done():
+            self._beat = True
             waiting.set_result(None)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -111,58 +114,94 @@ class LogReader:
         loop = asyncio.get_running_loop()
         while True:
             body = self._from_memory(log) if log is not None else b""
-            if not body:
-                committed = log.committed if log is not None else self._until
-                if self._cursor < committed:
-                    async for body in self._from_store(committed):
-                        yield body
-                    continue
-                if log is None or log.finished:
-                    return
-                if isinstance(log.error, TurnwireError):
-                    raise log.error
-                self._waiting = log.wait()
-                await self._waiting
-                self._waiting = None
-                if log.committed > self._cursor or log.finished:
-                    continue
+            if body:
+                self._sent_at = loop.time()
+                yield body
+                continue
+            if self._cursor < (log.committed if log is not None else self._until):
+                async for body in self._from_store():
+                    self._sent_at = loop.time()
+                    yield body
+                continue
+            if log is None or log.finished:
+                return
+            if log.error is not None:
+                _leave_if_cut_off(log.error)
+            self._waiting = log.wait()
+            await self._waiting
+            self._waiting = None
+            if self._beat:
+                self._beat = False
                 self._sent_at = loop.time()
                 yield b""
-                continue
-            self._sent_at = loop.time()
-            yield body
 
     def _from_memory(self, log: TurnLog) -> bytes:
-        """Return the next pages in memory, joined up to the page limit; empty when there are none."""
+        """Return the next pages in memory, joined up to the page limits; empty when there are none."""
         pages = log.pages
-        if not pages or pages[-1][1] <= self._cursor or pages[0][0] > self._cursor + 1:
+        cursor = self._cursor
+        if not pages or pages[-1][1] <= cursor or pages[0][0] > cursor + 1:
             return b""
-        chosen: list[bytes] = []
-        size = 0
-        for first, last, body in pages:
-            if last <= self._cursor:
-                continue
-            if chosen and size + len(body) > MAX_PAGE_BYTES:
-                break
-            chosen.append(body if first > self._cursor else self._trim(body, self._cursor))
-            size += len(body)
+        first, last, body = pages[-1]
+        if first == cursor + 1:  # a reader that keeps up
             self._cursor = last
-        return chosen[0] if len(chosen) == 1 else b"".join(chosen)
+            return body
+        joined = _Joined(cursor, self._trim)
+        for page in pages:
+            if page[1] > cursor and not joined.add(page):
+                break
+        self._cursor = joined.last
+        return joined.body()
 
-    async def _from_store(self, committed: int) -> AsyncIterator[bytes]:
-        """Yield stored pages, joined up to the page limit."""
+    async def _from_store(self) -> AsyncIterator[bytes]:
+        """Yield stored pages, joined up to the page limits."""
         pages = await self._source.pages_after(self.key, self._cursor)
         if not pages:
-            raise RuntimeError(f"{self.key.name} lacks sequence {self._cursor + 1} of {committed}")
-        joined: list[bytes] = []
-        size = 0
-        for first, last, body in pages:
-            if first <= self._cursor:
-                body = self._trim(body, self._cursor)
-            if joined and size + len(body) > MAX_PAGE_BYTES:
-                yield b"".join(joined)
-                joined, size = [], 0
-            joined.append(body)
-            size += len(body)
-            self._cursor = last
-        yield b"".join(joined)
+            raise RuntimeError(f"{self.key.name} lacks sequence {self._cursor + 1}")
+        joined = _Joined(self._cursor, self._trim)
+        for page in pages:
+            if not joined.add(page):
+                self._cursor = joined.last
+                yield joined.body()
+                joined = _Joined(self._cursor, self._trim)
+                joined.add(page)
+        self._cursor = joined.last
+        yield joined.body()
+
+
+class _Joined:
+    """Pages that go out as one message; the first may have to be cut to what the reader lacks."""
+
+    __slots__ = ("_bodies", "_first", "_size", "_trim", "last")
+
+    def __init__(self, cursor: int, trim: TrimPage) -> None:
+        self._first = cursor + 1
+        self._trim = trim
+        self._bodies: list[bytes] = []
+        self._size = 0
+        self.last = cursor
+
+    def add(self, page: Page) -> bool:
+        """Take the page in, unless the message would grow above the limits of a page."""
+        first, last, body = page
+        if self._bodies:
+            if self._size + len(body) > MAX_PAGE_BYTES or last - self._first >= MAX_PAGE_EVENTS:
+                return False
+        elif first < self._first:
+            body = self._trim(body, self.last)
+        self._bodies.append(body)
+        self._size += len(body)
+        self.last = last
+        return True
+
+    def body(self) -> bytes:
+        """Return the message."""
+        return self._bodies[0] if len(self._bodies) == 1 else b"".join(self._bodies)
+
+
+def _leave_if_cut_off(error: Exception) -> None:
+    """Raise when nothing more will come from this log; a turn that could not be stored still gets its end."""
+    if isinstance(error, TurnwireError):
+        raise error
+    if isinstance(error, OwnerLost):
+        text = "this runtime does not own the turn any more: attach again"
+        raise Unavailable(text, reason="DRAINING", retry_after=0.5)

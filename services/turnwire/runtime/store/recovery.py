@@ -6,9 +6,10 @@ import sqlite3
 import time
 from collections.abc import Sequence
 
+from turnwire.core.text import cut
 from turnwire.extend.events import ToolCallFinished, ToolOutcome, TurnEvent, TurnFinished, TurnState
 from turnwire.runtime.domain.admission import AppliedCommand
-from turnwire.runtime.domain.turn import ThreadKey, TurnKey
+from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, ThreadKey, TurnKey
 from turnwire.runtime.store.admission import EncodePage
 from turnwire.runtime.store.journal import finish_statements
 
@@ -62,11 +63,16 @@ def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadK
             "UPDATE turn_heads SET epoch = epoch + 1 WHERE scope = ? AND turn_id = ?", (scope, turn_id)
         )
         calls = _close_calls(db, key)
+        message_id, text = _answer_so_far(db, key)
+        kept = cut(text, MAX_FINISHED_TEXT_BYTES)
         end = TurnFinished(
             state=TurnState.FAILED,
             stop_reason="error",
             elapsed=max(0.0, (time.time_ns() - start_time) / 1e9),
             steps=step,
+            final_message=f"{key.thread.name}/messages/{message_id}" if message_id else "",
+            text=kept,
+            text_truncated=len(kept) < len(text),
             error_reason="RUNTIME_RESTARTED",
             error_text=RESTARTED_TEXT,
         )
@@ -81,16 +87,36 @@ def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadK
     ]
 
 
+def _answer_so_far(db: sqlite3.Connection, key: TurnKey) -> tuple[str, str]:
+    """Return the id of the turn's answer, empty when there is none, and the last text in it."""
+    row = db.execute(
+        "SELECT message_id FROM messages WHERE scope = ? AND thread_id = ? AND turn_id = ?"
+        " AND role = 'assistant' ORDER BY position DESC LIMIT 1",
+        (key.scope, key.thread_id, key.turn_id),
+    ).fetchone()
+    if row is None:
+        return "", ""
+    part = db.execute(
+        "SELECT text FROM message_parts WHERE scope = ? AND thread_id = ? AND message_id = ?"
+        " AND kind = 'text' ORDER BY part_index DESC LIMIT 1",
+        (key.scope, key.thread_id, row[0]),
+    ).fetchone()
+    return row[0], part[0] if part is not None else ""
+
+
 def _close_calls(db: sqlite3.Connection, key: TurnKey) -> Sequence[ToolCallFinished]:
     """Give every call without a result the one that is true."""
     rows = db.execute(
-        "SELECT call_id, tool_name, state, call_index, step FROM tool_calls"
-        " WHERE scope = ? AND thread_id = ? AND turn_id = ? AND state <> 'finished'"
-        " ORDER BY step, call_index",
+        "SELECT c.call_id, c.tool_name, c.call_index, (SELECT count(*) FROM tool_calls f"
+        " WHERE f.scope = c.scope AND f.thread_id = c.thread_id AND f.message_id = c.message_id"
+        " AND f.step = c.step AND f.state = 'finished') FROM tool_calls c"
+        " WHERE c.scope = ? AND c.thread_id = ? AND c.turn_id = ? AND c.state <> 'finished'"
+        " ORDER BY c.step, c.call_index",
         (key.scope, key.thread_id, key.turn_id),
     ).fetchall()
     events = []
-    for order, (call_id, tool_name, _state, index, _step) in enumerate(rows, 1):
+    # Only the last step can have open calls.
+    for order, (call_id, tool_name, index, settled) in enumerate(rows, 1):
         # A call that was ready may have been started in the moment of the crash: only the executor's ledger
         # knows, and nothing is run again, so both ends are told as unknown.
         db.execute(
@@ -100,7 +126,7 @@ def _close_calls(db: sqlite3.Connection, key: TurnKey) -> Sequence[ToolCallFinis
         )
         events.append(
             ToolCallFinished(
-                call_id, tool_name, ToolOutcome.OUTCOME_UNKNOWN, _UNKNOWN, True, 0.0, order, index
+                call_id, tool_name, ToolOutcome.OUTCOME_UNKNOWN, _UNKNOWN, True, 0.0, settled + order, index
             )
         )
     return events

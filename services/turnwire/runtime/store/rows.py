@@ -9,7 +9,14 @@ from typing import Any
 import msgspec
 
 from turnwire.extend.events import MessageOrigin, Overflow, ResultPart, ToolOutcome, TurnState, UsageSummary
-from turnwire.runtime.domain.message import CallPart, ContentPart, ReasoningText, StoredMessage, StoredPart
+from turnwire.runtime.domain.message import (
+    BegunTools,
+    CallPart,
+    ContentPart,
+    ReasoningText,
+    StoredMessage,
+    StoredPart,
+)
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import InputPart, ThreadKey, TurnKey, TurnRow
 
@@ -35,8 +42,10 @@ THREAD_COLUMNS = (
 TURN_COLUMNS = (
     "t.scope, t.thread_id, t.turn_id, t.state, t.agent, t.agent_digest, t.request_id, t.fingerprint,"
     " t.create_time, h.epoch, h.next_sequence, h.first_kept_sequence, t.stop_reason, t.error_reason,"
-    " t.error_text, t.final_message, t.usage, t.step, t.max_steps, t.queue_position, t.start_time,"
-    " t.finish_time, t.labels, t.metadata, t.cancel_on_disconnect"
+    " t.error_text, t.final_message, t.usage, t.step, t.max_steps,"
+    " CASE t.state WHEN 'queued' THEN (SELECT count(*) FROM turns q WHERE q.scope = t.scope"
+    " AND q.thread_id = t.thread_id AND q.state = 'queued' AND q.queue_position <= t.queue_position)"
+    " ELSE 0 END, t.start_time, t.finish_time, t.labels, t.metadata, t.cancel_on_disconnect"
 )
 
 _encoder = msgspec.json.Encoder()
@@ -50,6 +59,7 @@ class _CallExtra(msgspec.Struct, omit_defaults=True):
 
 
 class _PartExtra(msgspec.Struct, omit_defaults=True):
+    names: tuple[str, ...] = ()
     media_type: str = ""
     uri: str = ""
     filename: str = ""
@@ -118,11 +128,13 @@ def turn_row(row: Sequence[Any]) -> TurnRow:
     )
 
 
-def part_values(part: ContentPart | ReasoningText) -> tuple[int, str, str, bytes | None, str]:
+def part_values(part: ContentPart | ReasoningText | BegunTools) -> tuple[int, str, str, bytes | None, str]:
     """Return step, kind, text, data and extra of a part that is no call."""
     if isinstance(part, ReasoningText):
         extra = _PartExtra(replay_json=part.replay_json, provider=part.provider)
         return part.step, "reasoning", part.text, None, encode(extra)
+    if isinstance(part, BegunTools):
+        return part.step, "begun", "", None, encode(_PartExtra(names=part.names))
     content = part.content
     extra = _PartExtra(media_type=content.media_type, uri=content.uri, filename=content.filename)
     return part.step, content.kind, content.text, content.data or None, encode(extra)
@@ -174,6 +186,8 @@ def _part(row: Sequence[Any]) -> StoredPart:
     extra = _part_extra.decode(row[5])
     if row[2] == "reasoning":
         return ReasoningText(row[3], row[1], extra.replay_json, extra.provider)
+    if row[2] == "begun":
+        return BegunTools(extra.names, row[1])
     content = InputPart(
         kind=row[2],
         text=row[3],

@@ -10,9 +10,16 @@ from turnwire.extend.events import TurnEvent, TurnFinished
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
-from turnwire.runtime.domain.turn import Disposition, StartCommand, ThreadKey, TurnKey, TurnRow, TurnSpec
+from turnwire.runtime.domain.turn import (
+    Disposition,
+    StartCommand,
+    ThreadKey,
+    TurnKey,
+    TurnRow,
+    fingerprint_of,
+)
 from turnwire.runtime.store import queries, recovery, threads
-from turnwire.runtime.store.admission import AdmitInput, Claimed, admit, claim_next
+from turnwire.runtime.store.admission import AdmitInput, Claimed, admit, claim_next, find
 from turnwire.runtime.store.journal import Journal
 from turnwire.runtime.store.log import EncodeEvent, TurnLog
 from turnwire.runtime.store.reader import LogReader, ReaderTicker, TrimPage
@@ -51,6 +58,9 @@ class TurnStore:
         self._owner = owner
         self._queue_limit = queue_limit
         self._logs: dict[TurnKey, TurnLog] = {}
+        # Threads in which turns may wait: the file has no other process, so the end of any other turn has
+        # nothing to look for.
+        self._waiting: set[ThreadKey] = set()
         self.ticker = ReaderTicker(heartbeat)
 
     @property
@@ -69,16 +79,29 @@ class TurnStore:
 
     async def admit(self, command: StartCommand, agent: str, agent_digest: str, max_steps: int) -> Admitted:
         """Admit a turn in one transaction, and claim it when its thread is idle. See `ports.Store`."""
-        given = AdmitInput(command, agent, agent_digest, max_steps, self._queue_limit, self._owner)
+        if command.spec.thread:
+            # Before the transaction: the live turn may end, and look for the next one, right after it.
+            self._waiting.add(ThreadKey(command.scope, command.spec.thread.rpartition("/")[2]))
+        canonical = command.spec.canonical_json()
+        given = AdmitInput(
+            command,
+            agent,
+            agent_digest,
+            max_steps,
+            self._queue_limit,
+            self._owner,
+            canonical,
+            fingerprint_of(canonical),
+        )
         result = await self._database.writer.run(lambda db: admit(db, given, self._encode_page))
         if result.claimed is not None:
-            journal = self._journal_of(result.claimed)
-            return Admitted(
-                result.key, command.spec, result.disposition, journal, result.claimed.input_message
-            )
-        if result.disposition is Disposition.QUEUED:
-            self._logs[result.key] = TurnLog(self._database.writer, self._encode, result.key, 0, 2)
+            return self._owned(result.claimed)
         return Admitted(result.key, command.spec, result.disposition)
+
+    async def find(self, command: StartCommand) -> Admitted | None:
+        """Return the turn that the same request made before. Raises AlreadyExists (REQUEST_ID_REUSED)."""
+        key = await self.read(lambda db: find(db, command))
+        return None if key is None else Admitted(key, command.spec, Disposition.ATTACHED)
 
     async def create_thread(self, new: NewThreadCommand) -> ThreadRow:
         """Create a thread. Raises AlreadyExists (REQUEST_ID_REUSED, THREAD_ID_USED)."""
@@ -90,21 +113,28 @@ class TurnStore:
 
     async def claim_next(self, thread: ThreadKey) -> Admitted | None:
         """Claim the next queued turn of an idle thread, if there is one."""
+        if thread not in self._waiting:
+            return None
+        self._waiting.discard(thread)
         claimed = await self._database.writer.run(
             lambda db: claim_next(db, thread.scope, thread.thread_id, self._owner, self._encode_page)
         )
         if claimed is None:
             return None
-        spec = await self.read(lambda db: self._spec(db, claimed.key))
-        journal = self._journal_of(claimed)
-        return Admitted(claimed.key, spec, Disposition.STARTED, journal, claimed.input_message)
+        self._waiting.add(thread)
+        return self._owned(claimed)
 
-    def _spec(self, db: sqlite3.Connection, key: TurnKey) -> TurnSpec:
-        (text,) = db.execute(
-            "SELECT spec FROM turns WHERE scope = ? AND thread_id = ? AND turn_id = ?",
-            (key.scope, key.thread_id, key.turn_id),
-        ).fetchone()
-        return TurnSpec.model_validate_json(text)
+    def _owned(self, claimed: Claimed) -> Admitted:
+        journal = self._journal_of(claimed)
+        return Admitted(
+            claimed.key,
+            claimed.spec,
+            Disposition.STARTED,
+            journal,
+            claimed.agent,
+            claimed.max_steps,
+            claimed.first,
+        )
 
     def _journal_of(self, claimed: Claimed) -> Journal:
         key = claimed.key
@@ -155,7 +185,9 @@ class TurnStore:
 
     async def recover(self) -> Sequence[ThreadKey]:
         """End turns that a dead owner left running and return the threads that have turns to claim."""
-        return await self._database.writer.run(lambda db: recovery.recover(db, self._encode_page))
+        threads = await self._database.writer.run(lambda db: recovery.recover(db, self._encode_page))
+        self._waiting.update(threads)
+        return threads
 
     async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
         """Return the visible messages of a thread, oldest first."""
@@ -177,13 +209,27 @@ class TurnStore:
         """Return the log of a turn that is not at its end and has one in memory."""
         return self._logs.get(key)
 
-    def follow(self, row: TurnRow) -> TurnLog | None:
-        """Return a log to wait on for a turn that was not at its end, made if need be."""
-        log = self._logs.get(row.key)
-        if log is None and not row.state.terminal:
-            log = TurnLog(self._database.writer, self._encode, row.key, 0, row.last_sequence + 1)
-            self._logs[row.key] = log
-        return log
+    async def follow(self, key: TurnKey) -> tuple[TurnRow, TurnLog | None]:
+        """Read a turn together with the log to wait on, which is None when the turn has ended.
+
+        Raises:
+            NotFound: TURN_NOT_FOUND.
+        """
+        log = self._logs.get(key)
+        row = await self.get_turn(key)
+        if log is not None or row.state.terminal:
+            return row, log
+        log = self._logs.get(key)
+        if log is None:
+            log = TurnLog(self._database.writer, self._encode, key, 0, row.last_sequence + 1)
+            self._logs[key] = log
+        # The turn may have moved on, even ended, before its log was there to hear of it.
+        row = await self.get_turn(key)
+        if row.state.terminal and log.epoch == 0:
+            if self._logs.get(key) is log:
+                del self._logs[key]
+            return row, None
+        return row, log
 
     def reader(self, key: TurnKey, log: TurnLog | None, after_sequence: int, until: int) -> LogReader:
         """Return a reader of a turn's pages above `after_sequence`.
