@@ -327,3 +327,23 @@ async def test_a_removed_thread_leaves_nothing(process: ExecutorProcess) -> None
         assert (await refusal(reading)).reason == "RESULT_NOT_FOUND"
         # The fence went with the thread: its name may be used anew.
         assert (await calls.execute("call-3", "greet", {"name": "x"}, epoch=1)).outcome == "SUCCEEDED"
+
+
+async def test_many_commands_at_once_all_end_while_others_are_served(process: ExecutorProcess) -> None:
+    async with asyncio.timeout(60), client(process) as calls, asyncio.TaskGroup() as group:
+        commands = [
+            group.create_task(calls.execute(f"many-{n}", "bash", {"script": f"echo {n}"})) for n in range(40)
+        ]
+        sums = [group.create_task(calls.execute(f"sum-{n}", "add", {"a": n, "b": 1})) for n in range(40)]
+        assert [(await task).content for task in commands] == [f"{n}\n" for n in range(40)]
+        assert [(await task).content for task in sums] == [str(n + 1) for n in range(40)]
+
+
+async def test_a_blocking_tool_delays_nobody(process: ExecutorProcess) -> None:
+    async with asyncio.timeout(30), client(process) as calls:
+        blocking = calls.stream("block", "sync_sleep", {"seconds": 60})
+        await calls.until(blocking, "progress")
+        told = await calls.execute("sum", "add", {"a": 1, "b": 1})
+        assert told.seconds < 2
+        await calls.cancel("block")
+        assert (await calls.follow(blocking)).outcome == "STOPPED"

@@ -125,7 +125,6 @@ def _run_limits(settings: ExecutorSettings) -> RunLimits:
         queue_timeout=settings.time.queue_timeout_seconds,
         max_queued=settings.pool.max_queued,
         max_result_chars=settings.result.max_chars,
-        heartbeat=settings.time.heartbeat_seconds,
     )
 
 

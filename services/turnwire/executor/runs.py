@@ -27,7 +27,7 @@ from turnwire.executor.run import Run
 from turnwire.executor.settling import Keeper, settle
 from turnwire.executor.supervisor import Supervisor
 from turnwire.executor.workers.pool import WorkerStartFailed
-from turnwire.storage.units import Statement
+from turnwire.storage.units import Statement, StorageError
 
 __all__ = ["Ended", "RunLimits", "Runs"]
 
@@ -49,7 +49,6 @@ class RunLimits:
     queue_timeout: float = 60.0
     max_queued: int = 256
     max_result_chars: int = 50_000
-    heartbeat: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +184,9 @@ class Runs:
             if record.end is not None:
                 started = Started(record.start_time, record.execution_timeout) if record.start_time else None
                 return Ended(record.end, started)
+            if record.state is ExecutionState.STARTED:
+                # Started here, and its end was refused by the store: it will never be known.
+                return Ended(Result(Outcome.OUTCOME_UNKNOWN, is_error=True), None)
             check_fence(command.epoch, snapshot.epoch)
         else:
             check_start(command, snapshot)
@@ -202,13 +204,27 @@ class Runs:
         try:
             await self._carry_out(run, body)
         except Exception as error:
-            # The ledger did not take a start or an end: readers learn that the truth is in the ledger.
-            logger.warning("executor.run.failed", extra={"error": type(error).__name__})
-            run.fail(error)
+            await self._give_up(run, error)
         finally:
             if not run.settled:
                 run.fail(Unavailable("this executor is leaving", reason="DRAINING", retry_after=1.0))
             del self._live[run.command.key]
+
+    async def _give_up(self, run: Run, error: Exception) -> None:
+        """End a run that met a defect: its end is unknown, unless the ledger itself is the trouble."""
+        key = run.command.key
+        logger.error("executor.run.failed", exc_info=error, extra={"execution": key.execution_id})
+        if run.started is None or isinstance(error, Unavailable | StorageError):
+            # Readers learn that the truth stands in the ledger, where LookupExecution finds it.
+            run.fail(error)
+            return
+        end = Result(Outcome.OUTCOME_UNKNOWN, is_error=True)
+        try:
+            await self._ledger.finish(key, ExecutionState.LOST, end)
+        except (Unavailable, StorageError) as trouble:
+            run.fail(trouble)
+            return
+        self._settle(run, end)
 
     async def _carry_out(self, run: Run, body: Body) -> None:
         seat = await self._take_seat(run, body)

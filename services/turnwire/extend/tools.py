@@ -87,6 +87,7 @@ class ToolContext:
     call_id: str = ""
     agent: str = ""
     workspace: str = ""
+    """Folder of the call, as an absolute path; commands start in it."""
     traceparent: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 0.0

@@ -167,3 +167,20 @@ def test_files_that_do_not_load_say_why(tmp_path: Path, text: str, words: str) -
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(LoadProblem, match="there is no such file"):
         load_tools(["absent_tools.py"], with_entry_points=False)
+
+
+def test_installed_packages_bring_tools_by_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "brought.py").write_text(
+        "from turnwire.extend.tools import tool\n@tool\ndef brought() -> str:\n    return 'x'\n"
+    )
+    info = tmp_path / "brought-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[turnwire.tools]\nours = brought\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "brought" in load_tools([], with_entry_points=True)
+    (info / "entry_points.txt").write_text("[turnwire.tools]\nours = not_there\n")
+    with pytest.raises(LoadProblem, match="entry point ours"):
+        load_tools([], with_entry_points=True)

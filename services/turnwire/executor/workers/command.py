@@ -102,6 +102,8 @@ class _CommandSeat:
             spec = self._shim_spec(call, arguments)
         except (ArgumentError, OutsideWorkspace) as error:
             return said(Outcome.FAILED, str(error))
+        except OSError as error:
+            return said(Outcome.NOT_STARTED, f"The workspace cannot be used: {error.strerror}")
         if stop.cause:
             return said(Outcome.NOT_STARTED, "The call was stopped before the command started.")
         try:

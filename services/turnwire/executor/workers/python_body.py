@@ -94,6 +94,8 @@ class _PythonSeat:
             message = self._message("call", call)
         except OutsideWorkspace as error:
             return said(Outcome.FAILED, str(error))
+        except OSError as error:
+            return said(Outcome.NOT_STARTED, f"The workspace cannot be used: {error.strerror}")
         pending = worker.call(call_id, message, call.report)
         waits: set[asyncio.Future[Any]] = {pending.end, stop.future}
         await asyncio.wait(waits, timeout=call.timeout, return_when=asyncio.FIRST_COMPLETED)
