@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from turnwire.runtime.models.think import ThinkSplitter
 
 # Other work may share the machine: no deadline for a single example.
 quick = settings(deadline=None, max_examples=60)
-FORMATS: list[WireFormat] = ["openai-chat", "anthropic"]
+FORMATS: list[WireFormat] = ["openai-chat", "anthropic", "openai-responses", "gemini"]
 
 
 @st.composite
@@ -128,8 +129,10 @@ def test_no_bytes_break_a_normaliser(pieces: list[bytes], form: WireFormat) -> N
 
 
 NAMES = """
-choices delta content tool_calls index id function name arguments usage error finish_reason type message
-content_block text thinking partial_json stop_reason
+choices delta content tool_calls index id function name arguments usage error finish_reason type
+message content_block text thinking partial_json stop_reason item response output output_index
+call_id status candidates parts functionCall args partialArgs jsonPath stringValue finishReason
+usageMetadata thoughtSignature
 """
 KEYS = st.sampled_from(NAMES.split())
 ODD = st.recursive(
@@ -138,7 +141,17 @@ ODD = st.recursive(
     max_leaves=12,
 )
 KINDS = st.sampled_from(
-    ["content_block_delta", "content_block_start", "message_start", "message_delta", "message"]
+    [
+        "content_block_delta",
+        "content_block_start",
+        "message_start",
+        "message_delta",
+        "message",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.function_call_arguments.delta",
+        "response.completed",
+    ]
 )
 
 
@@ -147,6 +160,18 @@ KINDS = st.sampled_from(
 def test_no_json_breaks_a_normaliser(payloads: list[dict[str, Any]], kind: str, form: WireFormat) -> None:
     body = b"".join(b"data: " + json.dumps({"type": kind, **p}).encode() + b"\n\n" for p in payloads)
     said(read(make_normaliser("test", ProviderProfile(format=form)), [body]))
+
+
+TEXTS: dict[WireFormat, Callable[[str], dict[str, Any]]] = {
+    "openai-chat": lambda part: {"choices": [{"delta": {"content": part}}]},
+    "openai-responses": lambda part: {"type": "response.output_text.delta", "output_index": 0, "delta": part},
+    "anthropic": lambda part: {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": "text_delta", "text": part},
+    },
+    "gemini": lambda part: {"candidates": [{"content": {"parts": [{"text": part}]}}]},
+}
 
 
 @quick
@@ -158,16 +183,35 @@ def test_any_text_arrives_as_it_was_sent(text: str, data: st.DataObject, form: W
     found = []
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         part = text[start:end]
-        payload: dict[str, Any] = {"choices": [{"delta": {"content": part}}]}
-        if form == "anthropic":
-            payload = {
-                "type": "content_block_delta",
-                "index": 0,
-                "delta": {"type": "text_delta", "text": part},
-            }
+        payload = TEXTS[form](part)
         found += normaliser.feed(b"data: " + json.dumps(payload).encode() + b"\n\n")
     found += normaliser.close()
     assert "".join(event.text for event in found if isinstance(event, TextDelta)) == text.encode(
         "utf-16", "surrogatepass"
     ).decode("utf-16", "replace")
     assert not any(isinstance(event, ReasoningDelta) for event in found)
+
+
+@quick
+@given(st.integers(1, 3000), st.sampled_from(["[", '{"a":']), st.sampled_from(FORMATS), st.booleans())
+def test_no_depth_breaks_a_normaliser(depth: int, opening: str, form: WireFormat, odd: bool) -> None:
+    closing = ("]" if opening == "[" else "}") * depth
+    nest = opening * depth + ('"\\ud83d"' if odd else "1") + closing
+    bodies = [
+        f'{{"choices":[{{"delta":{{"content":[{nest}],"reasoning_details":[{{"data":{nest}}}]}}}}]}}',
+        f'{{"type":"content_block_start","index":0,"content_block":{{"type":"redacted_thinking","data":{nest}}}}}',
+        f'{{"type":"content_block_start","index":0,"content_block":{{"type":"tool_use","input":{nest}}}}}',
+        f'{{"type":"response.output_item.done","item":{{"type":"compaction","x":{nest}}}}}',
+        f'{{"candidates":[{{"content":{{"parts":[{{"inlineData":{nest},"thoughtSignature":"s"}}]}}}}]}}',
+        f'{{"candidates":[{{"content":{{"parts":[{{"functionCall":{{"name":"x","args":{nest}}}}}]}}}}]}}',
+        f'{{"error":{nest}}}',
+    ]
+    ends = [
+        '{"choices":[{"finish_reason":"stop"}]}',
+        '{"type":"message_stop"}',
+        '{"type":"response.completed"}',
+        '{"candidates":[{"finishReason":"STOP"}]}',
+    ]
+    for body in bodies:
+        parts = [f"data: {part}\n\n".encode() for part in (body, *ends)]
+        said(read(make_normaliser("test", ProviderProfile(format=form)), parts))

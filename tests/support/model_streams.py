@@ -30,7 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN = ROOT / "tests" / "streams"
 RECORDED = Path(os.environ.get("TURNWIRE_TEST_STREAMS") or ROOT.parent / "shared" / "llm-streams")
 
-FORMATS: dict[str, WireFormat] = {"openai.chat.completions": "openai-chat", "anthropic.messages": "anthropic"}
+FORMATS: dict[str, WireFormat] = {
+    "openai.chat.completions": "openai-chat",
+    "openai.responses": "openai-responses",
+    "anthropic.messages": "anthropic",
+    "gemini.streamGenerateContent": "gemini",
+}
 
 
 @dataclass(frozen=True)

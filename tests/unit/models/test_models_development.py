@@ -267,4 +267,4 @@ def test_a_name_that_is_none_is_refused_with_what_there_is(name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         ModelRegistry(ModelSettings(openai_base_url="http://127.0.0.1:1")).resolve(name)
     assert caught.value.reason == "MODEL_UNKNOWN"
-    assert "anthropic:, demo:, openai:" in caught.value.message
+    assert "anthropic:, demo:, gemini:, openai:" in caught.value.message

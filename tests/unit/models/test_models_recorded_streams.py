@@ -17,7 +17,16 @@ STREAMS = recorded_streams()
 pytestmark = pytest.mark.skipif(not STREAMS, reason=f"no recorded streams in {RECORDED.name}")
 each = pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 
-REASONS = {"stop": "stop", "tool_calls": "tool-calls", "length": "length", "pause": "pause", None: "other"}
+CHANGED = [stream for stream in STREAMS if stream.format in ("openai-chat", "anthropic")]
+REASONS = {
+    "content_filter": "content-filter",
+    "other": "other",
+    "stop": "stop",
+    "tool_calls": "tool-calls",
+    "length": "length",
+    "pause": "pause",
+    None: "other",
+}
 
 
 def cut(body: bytes, chance: random.Random, longest: int = 200) -> Iterator[bytes]:
@@ -55,7 +64,13 @@ def check_calls(stream: Stream, got: Said) -> None:
         if not call.error
     ]
     assert found == [
-        {"id": call.get("id") or "", "name": call["name"], "arguments": call["arguments"]} for call in wanted
+        {
+            "id": call.get("id") or "",
+            "name": call["name"],
+            # The input of a custom tool is text; ours is always an object.
+            "arguments": {"input": call["arguments"]} if call.get("custom") else call["arguments"],
+        }
+        for call in wanted
     ]
     broken = stream.expected.get("incomplete_tool_calls") or []
     assert [call.provider_call_id for call in got.calls if call.error] == [call["id"] for call in broken]
@@ -68,13 +83,16 @@ def check_usage(stream: Stream, got: Said) -> None:
         return
     usage = got.usage.usage
     prompt = usage.input_tokens
-    if stream.format == "openai-chat":
+    output, reasoning = wanted["output"] or 0, wanted["reasoning"] or 0
+    if stream.format == "gemini":
+        output += reasoning
+    if stream.format != "anthropic":
         # There the cached part is counted in; ours are disjoint.
         prompt += usage.cache_read_tokens + usage.cache_creation_tokens
     assert prompt == wanted["input"]
-    assert usage.output_tokens == wanted["output"]
+    assert usage.output_tokens == output
     assert usage.cache_read_tokens == (wanted["cached_input"] or 0)
-    assert usage.reasoning_tokens == min(wanted["reasoning"] or 0, wanted["output"])
+    assert usage.reasoning_tokens == min(reasoning, output)
 
 
 @each
@@ -106,7 +124,8 @@ def test_a_body_that_ends_anywhere_ends_in_one_terminal_event(stream: Stream) ->
         assert whole.reasoning.startswith(got.reasoning)
         if isinstance(got.end, StreamFailure):
             assert got.end.partial_content == got.text
-        elif isinstance(whole.end, Finish):
+        elif isinstance(whole.end, Finish) and stream.format != "gemini":
+            # Gemini has no end mark, and some servers name a finish reason in every chunk.
             assert got.calls == whole.calls
 
 
@@ -157,7 +176,7 @@ def changed(stream: Stream, chance: random.Random) -> bytes:
     return chance.choice([b"\n", b"\r\n"]).join(lines)
 
 
-@each
+@pytest.mark.parametrize("stream", CHANGED, ids=lambda stream: stream.name)
 def test_other_texts_ids_and_borders_give_the_same_under_that_change(stream: Stream) -> None:
     chance = random.Random(zlib.crc32(stream.name.encode()) + 2)
     whole = said(read_whole(stream))
