@@ -238,22 +238,21 @@ def _insert_turn(db: sqlite3.Connection, given: AdmitInput, key: TurnKey, positi
 
 def claim_next(
     db: sqlite3.Connection, scope: str, thread_id: str, owner: str, encode_page: EncodePage
-) -> Claimed | None:
-    """Claim the first queued turn of a thread that has no live one."""
-    row = db.execute(
-        "SELECT q.turn_id, q.spec, q.agent, q.max_steps, h.next_sequence FROM turns q"
+) -> tuple[Claimed | None, bool]:
+    """Claim the first queued turn of a thread that has no live one, and tell whether more wait."""
+    rows = db.execute(
+        "SELECT q.turn_id, q.spec, q.agent, q.max_steps, h.next_sequence, t.live_turn FROM turns q"
         " JOIN turn_heads h ON h.scope = q.scope AND h.turn_id = q.turn_id"
         " JOIN threads t ON t.scope = q.scope AND t.thread_id = q.thread_id"
-        " WHERE q.scope = ? AND q.thread_id = ? AND q.state = 'queued' AND t.live_turn = ''"
-        " ORDER BY q.queue_position LIMIT 1",
+        " WHERE q.scope = ? AND q.thread_id = ? AND q.state = 'queued' ORDER BY q.queue_position LIMIT 2",
         (scope, thread_id),
-    ).fetchone()
-    if row is None:
-        return None
-    turn_id, spec, agent, max_steps, sequence = row
+    ).fetchall()
+    if not rows or rows[0][5]:
+        return None, bool(rows)
+    turn_id, spec, agent, max_steps, sequence, _ = rows[0]
     key = TurnKey(scope, thread_id, turn_id)
     waiting = _Waiting(key, TurnSpec.model_validate_json(spec), agent, max_steps, sequence, [])
-    return _claim(db, waiting, owner, encode_page, time.time_ns())
+    return _claim(db, waiting, owner, encode_page, time.time_ns()), len(rows) > 1
 
 
 def _claim(

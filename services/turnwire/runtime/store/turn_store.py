@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -58,9 +59,10 @@ class TurnStore:
         self._owner = owner
         self._queue_limit = queue_limit
         self._logs: dict[TurnKey, TurnLog] = {}
-        # Threads in which turns may wait: the file has no other process, so the end of any other turn has
-        # nothing to look for.
+        # Threads in which turns wait, and admissions under way by thread: the file has no other process, so
+        # the end of any other turn has nothing to look for.
         self._waiting: set[ThreadKey] = set()
+        self._admitting: Counter[ThreadKey] = Counter()
         self.ticker = ReaderTicker(heartbeat)
 
     @property
@@ -79,9 +81,6 @@ class TurnStore:
 
     async def admit(self, command: StartCommand, agent: str, agent_digest: str, max_steps: int) -> Admitted:
         """Admit a turn in one transaction, and claim it when its thread is idle. See `ports.Store`."""
-        if command.spec.thread:
-            # Before the transaction: the live turn may end, and look for the next one, right after it.
-            self._waiting.add(ThreadKey(command.scope, command.spec.thread.rpartition("/")[2]))
         canonical = command.spec.canonical_json()
         given = AdmitInput(
             command,
@@ -93,7 +92,17 @@ class TurnStore:
             canonical,
             fingerprint_of(canonical),
         )
-        result = await self._database.writer.run(lambda db: admit(db, given, self._encode_page))
+        thread = ThreadKey(command.scope, command.spec.thread.rpartition("/")[2])
+        # Before the transaction: the live turn may end, and look for the next one, right after it.
+        self._admitting[thread] += 1
+        try:
+            result = await self._database.writer.run(lambda db: admit(db, given, self._encode_page))
+            if result.disposition is Disposition.QUEUED:
+                self._waiting.add(thread)
+        finally:
+            self._admitting[thread] -= 1
+            if not self._admitting[thread]:
+                del self._admitting[thread]
         if result.claimed is not None:
             return self._owned(result.claimed)
         return Admitted(result.key, command.spec, result.disposition)
@@ -113,16 +122,16 @@ class TurnStore:
 
     async def claim_next(self, thread: ThreadKey) -> Admitted | None:
         """Claim the next queued turn of an idle thread, if there is one."""
-        if thread not in self._waiting:
+        if thread not in self._waiting and thread not in self._admitting:
             return None
-        self._waiting.discard(thread)
-        claimed = await self._database.writer.run(
+        claimed, more = await self._database.writer.run(
             lambda db: claim_next(db, thread.scope, thread.thread_id, self._owner, self._encode_page)
         )
-        if claimed is None:
-            return None
-        self._waiting.add(thread)
-        return self._owned(claimed)
+        if more:
+            self._waiting.add(thread)
+        else:
+            self._waiting.discard(thread)
+        return None if claimed is None else self._owned(claimed)
 
     def _owned(self, claimed: Claimed) -> Admitted:
         journal = self._journal_of(claimed)
