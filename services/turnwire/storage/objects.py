@@ -29,6 +29,8 @@ __all__ = ["ObjectInfo", "OverflowStore"]
 
 _HANDLE = re.compile(r"sha256:([0-9a-f]{64})")
 _PLAIN = re.compile(r"[a-z0-9-]{1,63}")
+# Each part of a large object in flight is held whole: the library's twelve would cost 130 MiB.
+_PARTS_IN_FLIGHT = 2
 _READ_LIMIT = 16 * 1024 * 1024
 _STALE_STAGING_SECONDS = 24 * 3600.0
 
@@ -158,11 +160,12 @@ class OverflowStore:
     async def _write(self, key: str, content: Path | bytes) -> None:
         import obstore
 
+        store = self._store()
         try:
-            await obstore.put_async(self._store(), key, content)
+            await obstore.put_async(store, key, content, max_concurrency=_PARTS_IN_FLIGHT)
         except FileNotFoundError:
             # A deletion beside us has just removed the directory, empty until now.
-            await obstore.put_async(self._store(), key, content)
+            await obstore.put_async(store, key, content, max_concurrency=_PARTS_IN_FLIGHT)
         if self._durable:
             await asyncio.to_thread(_sync_file, self._root, self._root / key)
 
