@@ -29,7 +29,7 @@ class ControlServiceStub:
     """Carries commands into running turns. Each accepted command has exactly one outcome, durable before it is told.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
     INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
     """
 
@@ -75,7 +75,7 @@ class ControlServiceServicer:
     """Carries commands into running turns. Each accepted command has exactly one outcome, durable before it is told.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
     INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
     """
 
@@ -88,7 +88,8 @@ class ControlServiceServicer:
         by `refused` and the stream goes on.
 
         Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-        INVALID_ARGUMENT / INVALID_REQUEST.
+        INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+        UNAVAILABLE / HEARTBEAT_MISSED, UNAVAILABLE / READER_STALLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,7 +101,8 @@ class ControlServiceServicer:
         Idempotent by `command_id`: a repeat gives the first outcome. When no outcome is known in time the answer
         has none, and GetCommand tells it later.
 
-        Errors: INVALID_ARGUMENT / INVALID_REQUEST, ALREADY_EXISTS / COMMAND_ID_REUSED.
+        Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+        ALREADY_EXISTS / COMMAND_ID_REUSED, UNAVAILABLE / DRAINING, UNAVAILABLE / OVERLOADED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,7 +111,8 @@ class ControlServiceServicer:
     def GetCommand(self, request, context):
         """Reads one command of the ledger.
 
-        Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / COMMAND_NOT_FOUND.
+        Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+        NOT_FOUND / COMMAND_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,7 +121,8 @@ class ControlServiceServicer:
     def ListCommands(self, request, context):
         """Lists commands of the ledger, newest first.
 
-        Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH.
+        Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH,
+        INVALID_ARGUMENT / SCOPE_REQUIRED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +131,7 @@ class ControlServiceServicer:
     def WatchCommands(self, request, context):
         """Follows the ledger, for operators.
 
-        Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+        Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +144,8 @@ class ControlServiceServicer:
         runtime drops repeats by `command_id` and repeats the stored outcome.
 
         Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-        INVALID_ARGUMENT / INVALID_REQUEST.
+        INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / HEARTBEAT_MISSED,
+        UNAVAILABLE / READER_STALLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,7 +196,7 @@ class ControlService:
     """Carries commands into running turns. Each accepted command has exactly one outcome, durable before it is told.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
     INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
     """
 

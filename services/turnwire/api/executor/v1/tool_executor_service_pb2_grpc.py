@@ -34,7 +34,7 @@ class ToolExecutorServiceStub:
     and `control`.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
     INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
     """
 
@@ -85,7 +85,7 @@ class ToolExecutorServiceServicer:
     and `control`.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
     INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
     """
 
@@ -105,7 +105,8 @@ class ToolExecutorServiceServicer:
         end, whatever the epoch. Losing the stream never stops the tool: see CancelExecution.
 
         Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / TOOL_NOT_FOUND,
-        FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE.
+        FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE, UNAVAILABLE / DRAINING,
+        UNAVAILABLE / OVERLOADED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,7 +201,7 @@ class ToolExecutorService:
     and `control`.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
     INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
     """
 

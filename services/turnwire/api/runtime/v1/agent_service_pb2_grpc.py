@@ -29,7 +29,8 @@ class AgentServiceStub:
     """Tells what this deployment can do. Read-only by choice: agents are files, versioned by their digest.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED and INTERNAL / INTERNAL.
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED and
+    INTERNAL / INTERNAL.
     """
 
     def __init__(self, channel):
@@ -59,7 +60,8 @@ class AgentServiceServicer:
     """Tells what this deployment can do. Read-only by choice: agents are files, versioned by their digest.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED and INTERNAL / INTERNAL.
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED and
+    INTERNAL / INTERNAL.
     """
 
     def GetServerInfo(self, request, context):
@@ -119,7 +121,8 @@ class AgentService:
     """Tells what this deployment can do. Read-only by choice: agents are files, versioned by their digest.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED and INTERNAL / INTERNAL.
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED and
+    INTERNAL / INTERNAL.
     """
 
     @staticmethod

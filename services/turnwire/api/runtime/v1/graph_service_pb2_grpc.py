@@ -29,7 +29,8 @@ class GraphServiceStub:
     """Runs graphs of agents. Pause, stop, resume and delivery are commands: see ControlService.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
+    UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
     """
 
     def __init__(self, channel):
@@ -64,7 +65,8 @@ class GraphServiceServicer:
     """Runs graphs of agents. Pause, stop, resume and delivery are commands: see ControlService.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
+    UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
     """
 
     def StartGraph(self, request, context):
@@ -139,7 +141,8 @@ class GraphService:
     """Runs graphs of agents. Pause, stop, resume and delivery are commands: see ControlService.
 
     Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-    PERMISSION_DENIED / ROLE_MISSING, UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
+    PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
+    UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
     """
 
     @staticmethod

@@ -23,22 +23,23 @@ const (
 
 // Every reason that stands in a `google.rpc.ErrorInfo` of domain `turnwire.dev`.
 //
-// On the wire the reason is the name without the prefix, for example `INVALID_REQUEST`. Metadata keys are named
-// in parentheses. The page `errors` of the docs tells what to do about each.
+// On the wire the reason is the name without the prefix, for example `INVALID_REQUEST`. Each comment says the
+// code, what the matter is and, behind a semicolon, what to do about it; keys of the metadata that are always
+// there stand in parentheses. The page `errors` of the docs is made from these comments.
 type ErrorReason int32
 
 const (
 	// Never sent.
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// INVALID_ARGUMENT: a field is missing, malformed or out of bounds; a BadRequest names the fields.
+	// INVALID_ARGUMENT: a field is missing, malformed or out of bounds; mend what the BadRequest names.
 	ErrorReason_ERROR_REASON_INVALID_REQUEST ErrorReason = 1
 	// INVALID_ARGUMENT: the page token belongs to another request; begin again without it.
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_MISMATCH ErrorReason = 2
 	// INVALID_ARGUMENT: the credentials hold several scopes; name one in the metadata key `turnwire-scope`.
 	ErrorReason_ERROR_REASON_SCOPE_REQUIRED ErrorReason = 3
-	// INVALID_ARGUMENT: the first message of a stream must be `hello`.
+	// INVALID_ARGUMENT: the first message of a stream is not `hello`; send it first.
 	ErrorReason_ERROR_REASON_HELLO_EXPECTED ErrorReason = 4
-	// INVALID_ARGUMENT: `hello` may come only once.
+	// INVALID_ARGUMENT: `hello` came a second time; send it once per stream.
 	ErrorReason_ERROR_REASON_HELLO_REPEATED ErrorReason = 5
 	// NOT_FOUND: no such thread in the caller's scope (thread).
 	ErrorReason_ERROR_REASON_THREAD_NOT_FOUND ErrorReason = 10
@@ -48,7 +49,7 @@ const (
 	ErrorReason_ERROR_REASON_TURN_NOT_FOUND ErrorReason = 12
 	// NOT_FOUND: no such message in the caller's scope (message).
 	ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND ErrorReason = 13
-	// NOT_FOUND: no such agent for the caller's scope (agent).
+	// NOT_FOUND: no such agent for the caller's scope; use one that the text names (agent).
 	ErrorReason_ERROR_REASON_AGENT_NOT_FOUND ErrorReason = 14
 	// NOT_FOUND: no such action in the caller's scope (action).
 	ErrorReason_ERROR_REASON_ACTION_NOT_FOUND ErrorReason = 15
@@ -56,19 +57,25 @@ const (
 	ErrorReason_ERROR_REASON_GRAPH_NOT_FOUND ErrorReason = 16
 	// NOT_FOUND: no such command in the caller's scope (command_id).
 	ErrorReason_ERROR_REASON_COMMAND_NOT_FOUND ErrorReason = 17
-	// NOT_FOUND: the executor has no such tool (tool_name).
+	// NOT_FOUND: the executor has no such tool; use one that the text names (tool_name).
 	ErrorReason_ERROR_REASON_TOOL_NOT_FOUND ErrorReason = 18
-	// NOT_FOUND: the executor knows no such execution (execution_id).
+	// NOT_FOUND: the executor knows no such execution; it may be started (execution_id).
 	ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND ErrorReason = 19
-	// NOT_FOUND: no stored result under that handle or call.
+	// NOT_FOUND: there is no stored result under that handle or call; all of it is in the content.
 	ErrorReason_ERROR_REASON_RESULT_NOT_FOUND ErrorReason = 20
-	// ALREADY_EXISTS: the request id came before with another body (name of what it made).
+	// NOT_FOUND: the stored bytes were removed while they were read (handle).
+	ErrorReason_ERROR_REASON_OBJECT_NOT_FOUND ErrorReason = 21
+	// NOT_FOUND: the health service knows no such name; ask for a full service name (service).
+	ErrorReason_ERROR_REASON_SERVICE_UNKNOWN ErrorReason = 22
+	// ALREADY_EXISTS: the request id came before with another body, and the metadata names what it made;
+	// take a new one.
 	ErrorReason_ERROR_REASON_REQUEST_ID_REUSED ErrorReason = 30
-	// ALREADY_EXISTS: the thread id is or was in use (thread).
+	// ALREADY_EXISTS: the thread id is or was in use; choose another one (thread).
 	ErrorReason_ERROR_REASON_THREAD_ID_USED ErrorReason = 31
-	// ALREADY_EXISTS: the command id came before with another body (command_id).
+	// ALREADY_EXISTS: the command id came before with another body; take a new one (command_id).
 	ErrorReason_ERROR_REASON_COMMAND_ID_REUSED ErrorReason = 32
-	// FAILED_PRECONDITION: another turn of the thread is live and the busy policy is REJECT (turn).
+	// FAILED_PRECONDITION: another turn of the thread is live and the busy policy is REJECT; wait for its end or
+	// use another policy (turn).
 	ErrorReason_ERROR_REASON_THREAD_BUSY ErrorReason = 40
 	// FAILED_PRECONDITION: the turn has ended (turn, state).
 	ErrorReason_ERROR_REASON_TURN_ALREADY_TERMINAL ErrorReason = 41
@@ -84,45 +91,57 @@ const (
 	ErrorReason_ERROR_REASON_MESSAGE_OPEN ErrorReason = 46
 	// FAILED_PRECONDITION: the action has been answered (action, state).
 	ErrorReason_ERROR_REASON_ACTION_RESOLVED ErrorReason = 47
-	// FAILED_PRECONDITION: the action was replaced by a newer one of the same call (action).
+	// FAILED_PRECONDITION: the action was replaced by a newer one of the same call; answer that one (action).
 	ErrorReason_ERROR_REASON_ACTION_STALE ErrorReason = 48
-	// FAILED_PRECONDITION: the digest is not the one of what would run now (action).
+	// FAILED_PRECONDITION: the digest is not the one of what would run now; look at it again (action).
 	ErrorReason_ERROR_REASON_DIGEST_MISMATCH ErrorReason = 49
-	// FAILED_PRECONDITION: the agent's model has no credentials or address; the text names the variable.
+	// FAILED_PRECONDITION: the agent's model has no credentials or address; set the variable (model, variable).
 	ErrorReason_ERROR_REASON_MODEL_NOT_CONFIGURED ErrorReason = 50
-	// FAILED_PRECONDITION: the execution exists and may not be started again (execution_id, state).
+	// FAILED_PRECONDITION: the execution may not be started like this; look it up (execution_id, attempt).
 	ErrorReason_ERROR_REASON_EXECUTION_EXISTS ErrorReason = 51
-	// FAILED_PRECONDITION: a newer owner has taken the turn (epoch).
+	// FAILED_PRECONDITION: a newer owner has taken the turn; let go of it (epoch).
 	ErrorReason_ERROR_REASON_EPOCH_STALE ErrorReason = 52
-	// FAILED_PRECONDITION: another process holds the store's file.
+	// FAILED_PRECONDITION, at start: another process holds the store's file; stop it or use another
+	// folder (pid).
 	ErrorReason_ERROR_REASON_STORE_LOCKED ErrorReason = 53
-	// FAILED_PRECONDITION: the address is not loopback and TLS or credentials are missing.
+	// FAILED_PRECONDITION, at start: the address is not loopback and TLS or tokens are missing; set
+	// them, or start with --insecure (host).
 	ErrorReason_ERROR_REASON_INSECURE_LISTEN ErrorReason = 54
-	// ABORTED: the thread's version is not the expected one (version).
+	// FAILED_PRECONDITION, at start: the tokens file cannot be read or is no list of callers; mend it.
+	ErrorReason_ERROR_REASON_TOKENS_UNREADABLE ErrorReason = 55
+	// FAILED_PRECONDITION, at start: the address is taken or not one of this machine; name another.
+	ErrorReason_ERROR_REASON_ADDRESS_UNAVAILABLE ErrorReason = 56
+	// FAILED_PRECONDITION, at start: an agent file is wrong; mend the field that the text names.
+	ErrorReason_ERROR_REASON_AGENT_FILE_INVALID ErrorReason = 57
+	// FAILED_PRECONDITION, at start: a file of tools does not load; mend what the text names.
+	ErrorReason_ERROR_REASON_TOOLS_UNLOADABLE ErrorReason = 58
+	// FAILED_PRECONDITION, at start: the chosen isolation of commands cannot be had here; choose another.
+	ErrorReason_ERROR_REASON_ISOLATION_UNAVAILABLE ErrorReason = 59
+	// ABORTED: the thread's version is not the expected one; read it again (version).
 	ErrorReason_ERROR_REASON_THREAD_CHANGED ErrorReason = 60
-	// ABORTED: the turn's etag is not the given one (etag).
+	// ABORTED: the turn's etag is not the given one; read it again (etag).
 	ErrorReason_ERROR_REASON_TURN_CHANGED ErrorReason = 61
 	// ABORTED: the log is another one than the caller read before; read the state anew (log_id).
 	ErrorReason_ERROR_REASON_LOG_REPLACED ErrorReason = 62
-	// OUT_OF_RANGE: the events are no longer kept (oldest_sequence, last_sequence).
+	// OUT_OF_RANGE: the events are no longer kept; read the end with GetTurn (oldest_sequence, last_sequence).
 	ErrorReason_ERROR_REASON_EVENTS_EXPIRED ErrorReason = 70
-	// OUT_OF_RANGE: the cursor is ahead of the log (last_sequence).
+	// OUT_OF_RANGE: the cursor is ahead of the log; begin at `last_sequence` or before it (last_sequence).
 	ErrorReason_ERROR_REASON_SEQUENCE_AHEAD ErrorReason = 71
-	// OUT_OF_RANGE: the version is ahead of the thread (version).
+	// OUT_OF_RANGE: the version is ahead of the thread; read it again (version).
 	ErrorReason_ERROR_REASON_VERSION_AHEAD ErrorReason = 72
 	// OUT_OF_RANGE: the range begins behind the end of the stored bytes (size_bytes).
 	ErrorReason_ERROR_REASON_RANGE_INVALID ErrorReason = 73
-	// RESOURCE_EXHAUSTED: too many turns wait in the thread (limit).
+	// RESOURCE_EXHAUSTED: too many turns wait in the thread; wait for one to begin (limit).
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 80
 	// RESOURCE_EXHAUSTED: the scope has too many turns in flight or used its quota (limit).
 	ErrorReason_ERROR_REASON_TURN_QUOTA_EXCEEDED ErrorReason = 81
-	// RESOURCE_EXHAUSTED: made by clients from the transport's bare status: a message is above 4 MiB.
+	// RESOURCE_EXHAUSTED: made by clients from the transport's bare status: a message is above 4 MiB; send less.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 82
 	// UNAVAILABLE: the server is about to leave; repeat elsewhere or later.
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 90
 	// UNAVAILABLE: the server has too much to do; repeat later.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 91
-	// UNAVAILABLE: the store cannot be written; repeat later.
+	// UNAVAILABLE: the store cannot be read or written; repeat later.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 92
 	// UNAVAILABLE: the executor cannot be reached; repeat later.
 	ErrorReason_ERROR_REASON_EXECUTOR_UNAVAILABLE ErrorReason = 93
@@ -130,41 +149,52 @@ const (
 	ErrorReason_ERROR_REASON_READER_STALLED ErrorReason = 94
 	// UNAVAILABLE: the model cannot be reached; repeat later.
 	ErrorReason_ERROR_REASON_MODEL_UNAVAILABLE ErrorReason = 95
-	// UNAVAILABLE: made by clients when the transport failed without a reason of the server.
+	// UNAVAILABLE: the transport failed without a reason of the server; repeat later.
 	ErrorReason_ERROR_REASON_UNREACHABLE ErrorReason = 96
+	// UNAVAILABLE: nothing was heard for three heartbeat intervals; connect again and send pings.
+	ErrorReason_ERROR_REASON_HEARTBEAT_MISSED ErrorReason = 97
 	// UNAUTHENTICATED: the call has no credentials; send `authorization: Bearer ...`.
 	ErrorReason_ERROR_REASON_CREDENTIALS_MISSING ErrorReason = 100
-	// UNAUTHENTICATED: the credentials are not known.
+	// UNAUTHENTICATED: the credentials are not known; use others.
 	ErrorReason_ERROR_REASON_CREDENTIALS_INVALID ErrorReason = 101
 	// UNAUTHENTICATED: the token has expired; log in again and re-attach.
 	ErrorReason_ERROR_REASON_TOKEN_EXPIRED ErrorReason = 102
 	// PERMISSION_DENIED: the credentials lack the role that the method needs (method).
 	ErrorReason_ERROR_REASON_ROLE_MISSING ErrorReason = 103
-	// UNIMPLEMENTED: a part of the contract that this server does not serve (feature).
+	// PERMISSION_DENIED: the credentials do not hold the scope that the metadata key `turnwire-scope` names.
+	ErrorReason_ERROR_REASON_SCOPE_FORBIDDEN ErrorReason = 104
+	// UNIMPLEMENTED: a part of the contract that this server does not serve; upgrade it (feature).
 	ErrorReason_ERROR_REASON_FEATURE_NOT_SERVED ErrorReason = 110
-	// UNIMPLEMENTED: made by clients from the transport's bare status: the server has no such method.
+	// UNIMPLEMENTED: made by clients from the transport's bare status: the server has no such method; upgrade it.
 	ErrorReason_ERROR_REASON_METHOD_UNKNOWN ErrorReason = 111
+	// DEADLINE_EXCEEDED: made by clients from the transport's bare status: the call's time ran out, and what was
+	// asked may have happened; repeat with the same request id.
+	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 112
+	// CANCELLED: made by clients from the transport's bare status: the call was cancelled, and what was asked may
+	// have happened.
+	ErrorReason_ERROR_REASON_CALL_CANCELLED ErrorReason = 113
 	// INTERNAL: a defect of the server; report the error id (error_id).
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 120
-	// INVALID_ARGUMENT: no provider has that prefix; the text names those there are.
+	// INVALID_ARGUMENT: no provider has that prefix, or the rest names no model; use one that the text
+	// names (model).
 	ErrorReason_ERROR_REASON_MODEL_UNKNOWN ErrorReason = 121
 	// UNAVAILABLE, in a failed turn: the model's stream failed; the turn's events tell how.
 	ErrorReason_ERROR_REASON_MODEL_FAILED ErrorReason = 130
-	// RESOURCE_EXHAUSTED, in a failed turn: the turn used up its steps and can be continued.
+	// RESOURCE_EXHAUSTED, in a failed turn: the turn used up its steps; continue it.
 	ErrorReason_ERROR_REASON_STEPS_EXHAUSTED ErrorReason = 131
-	// RESOURCE_EXHAUSTED, in a failed turn: the turn used up its tokens or its cost.
+	// RESOURCE_EXHAUSTED, in a failed turn: the turn used up its tokens or its cost; raise the limit.
 	ErrorReason_ERROR_REASON_BUDGET_EXHAUSTED ErrorReason = 132
-	// DEADLINE_EXCEEDED, in a failed turn: the turn used up its time.
+	// DEADLINE_EXCEEDED, in a failed turn: the turn used up its time; raise the limit.
 	ErrorReason_ERROR_REASON_TIMEOUT ErrorReason = 133
-	// FAILED_PRECONDITION, in a failed turn: a policy forbade the turn to go on.
+	// FAILED_PRECONDITION, in a failed turn: a policy forbade the turn to go on; the text tells which.
 	ErrorReason_ERROR_REASON_POLICY ErrorReason = 134
-	// ABORTED, in a failed turn: the turn repeated itself without progress.
+	// ABORTED, in a failed turn: the turn repeated itself without progress; say more clearly what is wanted.
 	ErrorReason_ERROR_REASON_LOOP_DETECTED ErrorReason = 135
-	// ABORTED, in a failed turn: the runtime was restarted while the turn was running.
+	// ABORTED, in a failed turn: the runtime was restarted while the turn was running; try it again.
 	ErrorReason_ERROR_REASON_RUNTIME_RESTARTED ErrorReason = 136
 	// UNKNOWN, in a failed turn: the turn was ended from outside; the text tells why.
 	ErrorReason_ERROR_REASON_ERROR ErrorReason = 137
-	// FAILED_PRECONDITION: the store was written by a later version (found, known).
+	// FAILED_PRECONDITION, at start: the store was written by a later version; upgrade (found, known).
 	ErrorReason_ERROR_REASON_SCHEMA_NEWER ErrorReason = 140
 )
 
@@ -188,6 +218,8 @@ var (
 		18:  "ERROR_REASON_TOOL_NOT_FOUND",
 		19:  "ERROR_REASON_EXECUTION_NOT_FOUND",
 		20:  "ERROR_REASON_RESULT_NOT_FOUND",
+		21:  "ERROR_REASON_OBJECT_NOT_FOUND",
+		22:  "ERROR_REASON_SERVICE_UNKNOWN",
 		30:  "ERROR_REASON_REQUEST_ID_REUSED",
 		31:  "ERROR_REASON_THREAD_ID_USED",
 		32:  "ERROR_REASON_COMMAND_ID_REUSED",
@@ -206,6 +238,11 @@ var (
 		52:  "ERROR_REASON_EPOCH_STALE",
 		53:  "ERROR_REASON_STORE_LOCKED",
 		54:  "ERROR_REASON_INSECURE_LISTEN",
+		55:  "ERROR_REASON_TOKENS_UNREADABLE",
+		56:  "ERROR_REASON_ADDRESS_UNAVAILABLE",
+		57:  "ERROR_REASON_AGENT_FILE_INVALID",
+		58:  "ERROR_REASON_TOOLS_UNLOADABLE",
+		59:  "ERROR_REASON_ISOLATION_UNAVAILABLE",
 		60:  "ERROR_REASON_THREAD_CHANGED",
 		61:  "ERROR_REASON_TURN_CHANGED",
 		62:  "ERROR_REASON_LOG_REPLACED",
@@ -223,12 +260,16 @@ var (
 		94:  "ERROR_REASON_READER_STALLED",
 		95:  "ERROR_REASON_MODEL_UNAVAILABLE",
 		96:  "ERROR_REASON_UNREACHABLE",
+		97:  "ERROR_REASON_HEARTBEAT_MISSED",
 		100: "ERROR_REASON_CREDENTIALS_MISSING",
 		101: "ERROR_REASON_CREDENTIALS_INVALID",
 		102: "ERROR_REASON_TOKEN_EXPIRED",
 		103: "ERROR_REASON_ROLE_MISSING",
+		104: "ERROR_REASON_SCOPE_FORBIDDEN",
 		110: "ERROR_REASON_FEATURE_NOT_SERVED",
 		111: "ERROR_REASON_METHOD_UNKNOWN",
+		112: "ERROR_REASON_DEADLINE_EXCEEDED",
+		113: "ERROR_REASON_CALL_CANCELLED",
 		120: "ERROR_REASON_INTERNAL",
 		121: "ERROR_REASON_MODEL_UNKNOWN",
 		130: "ERROR_REASON_MODEL_FAILED",
@@ -259,6 +300,8 @@ var (
 		"ERROR_REASON_TOOL_NOT_FOUND":        18,
 		"ERROR_REASON_EXECUTION_NOT_FOUND":   19,
 		"ERROR_REASON_RESULT_NOT_FOUND":      20,
+		"ERROR_REASON_OBJECT_NOT_FOUND":      21,
+		"ERROR_REASON_SERVICE_UNKNOWN":       22,
 		"ERROR_REASON_REQUEST_ID_REUSED":     30,
 		"ERROR_REASON_THREAD_ID_USED":        31,
 		"ERROR_REASON_COMMAND_ID_REUSED":     32,
@@ -277,6 +320,11 @@ var (
 		"ERROR_REASON_EPOCH_STALE":           52,
 		"ERROR_REASON_STORE_LOCKED":          53,
 		"ERROR_REASON_INSECURE_LISTEN":       54,
+		"ERROR_REASON_TOKENS_UNREADABLE":     55,
+		"ERROR_REASON_ADDRESS_UNAVAILABLE":   56,
+		"ERROR_REASON_AGENT_FILE_INVALID":    57,
+		"ERROR_REASON_TOOLS_UNLOADABLE":      58,
+		"ERROR_REASON_ISOLATION_UNAVAILABLE": 59,
 		"ERROR_REASON_THREAD_CHANGED":        60,
 		"ERROR_REASON_TURN_CHANGED":          61,
 		"ERROR_REASON_LOG_REPLACED":          62,
@@ -294,12 +342,16 @@ var (
 		"ERROR_REASON_READER_STALLED":        94,
 		"ERROR_REASON_MODEL_UNAVAILABLE":     95,
 		"ERROR_REASON_UNREACHABLE":           96,
+		"ERROR_REASON_HEARTBEAT_MISSED":      97,
 		"ERROR_REASON_CREDENTIALS_MISSING":   100,
 		"ERROR_REASON_CREDENTIALS_INVALID":   101,
 		"ERROR_REASON_TOKEN_EXPIRED":         102,
 		"ERROR_REASON_ROLE_MISSING":          103,
+		"ERROR_REASON_SCOPE_FORBIDDEN":       104,
 		"ERROR_REASON_FEATURE_NOT_SERVED":    110,
 		"ERROR_REASON_METHOD_UNKNOWN":        111,
+		"ERROR_REASON_DEADLINE_EXCEEDED":     112,
+		"ERROR_REASON_CALL_CANCELLED":        113,
 		"ERROR_REASON_INTERNAL":              120,
 		"ERROR_REASON_MODEL_UNKNOWN":         121,
 		"ERROR_REASON_MODEL_FAILED":          130,
@@ -345,7 +397,7 @@ var File_turnwire_api_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\x90\x12\n" +
+	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\x99\x15\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12$\n" +
@@ -364,7 +416,9 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1eERROR_REASON_COMMAND_NOT_FOUND\x10\x11\x12\x1f\n" +
 	"\x1bERROR_REASON_TOOL_NOT_FOUND\x10\x12\x12$\n" +
 	" ERROR_REASON_EXECUTION_NOT_FOUND\x10\x13\x12!\n" +
-	"\x1dERROR_REASON_RESULT_NOT_FOUND\x10\x14\x12\"\n" +
+	"\x1dERROR_REASON_RESULT_NOT_FOUND\x10\x14\x12!\n" +
+	"\x1dERROR_REASON_OBJECT_NOT_FOUND\x10\x15\x12 \n" +
+	"\x1cERROR_REASON_SERVICE_UNKNOWN\x10\x16\x12\"\n" +
 	"\x1eERROR_REASON_REQUEST_ID_REUSED\x10\x1e\x12\x1f\n" +
 	"\x1bERROR_REASON_THREAD_ID_USED\x10\x1f\x12\"\n" +
 	"\x1eERROR_REASON_COMMAND_ID_REUSED\x10 \x12\x1c\n" +
@@ -382,7 +436,12 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_EXECUTION_EXISTS\x103\x12\x1c\n" +
 	"\x18ERROR_REASON_EPOCH_STALE\x104\x12\x1d\n" +
 	"\x19ERROR_REASON_STORE_LOCKED\x105\x12 \n" +
-	"\x1cERROR_REASON_INSECURE_LISTEN\x106\x12\x1f\n" +
+	"\x1cERROR_REASON_INSECURE_LISTEN\x106\x12\"\n" +
+	"\x1eERROR_REASON_TOKENS_UNREADABLE\x107\x12$\n" +
+	" ERROR_REASON_ADDRESS_UNAVAILABLE\x108\x12#\n" +
+	"\x1fERROR_REASON_AGENT_FILE_INVALID\x109\x12!\n" +
+	"\x1dERROR_REASON_TOOLS_UNLOADABLE\x10:\x12&\n" +
+	"\"ERROR_REASON_ISOLATION_UNAVAILABLE\x10;\x12\x1f\n" +
 	"\x1bERROR_REASON_THREAD_CHANGED\x10<\x12\x1d\n" +
 	"\x19ERROR_REASON_TURN_CHANGED\x10=\x12\x1d\n" +
 	"\x19ERROR_REASON_LOG_REPLACED\x10>\x12\x1f\n" +
@@ -399,13 +458,17 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"!ERROR_REASON_EXECUTOR_UNAVAILABLE\x10]\x12\x1f\n" +
 	"\x1bERROR_REASON_READER_STALLED\x10^\x12\"\n" +
 	"\x1eERROR_REASON_MODEL_UNAVAILABLE\x10_\x12\x1c\n" +
-	"\x18ERROR_REASON_UNREACHABLE\x10`\x12$\n" +
+	"\x18ERROR_REASON_UNREACHABLE\x10`\x12!\n" +
+	"\x1dERROR_REASON_HEARTBEAT_MISSED\x10a\x12$\n" +
 	" ERROR_REASON_CREDENTIALS_MISSING\x10d\x12$\n" +
 	" ERROR_REASON_CREDENTIALS_INVALID\x10e\x12\x1e\n" +
 	"\x1aERROR_REASON_TOKEN_EXPIRED\x10f\x12\x1d\n" +
-	"\x19ERROR_REASON_ROLE_MISSING\x10g\x12#\n" +
+	"\x19ERROR_REASON_ROLE_MISSING\x10g\x12 \n" +
+	"\x1cERROR_REASON_SCOPE_FORBIDDEN\x10h\x12#\n" +
 	"\x1fERROR_REASON_FEATURE_NOT_SERVED\x10n\x12\x1f\n" +
-	"\x1bERROR_REASON_METHOD_UNKNOWN\x10o\x12\x19\n" +
+	"\x1bERROR_REASON_METHOD_UNKNOWN\x10o\x12\"\n" +
+	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10p\x12\x1f\n" +
+	"\x1bERROR_REASON_CALL_CANCELLED\x10q\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10x\x12\x1e\n" +
 	"\x1aERROR_REASON_MODEL_UNKNOWN\x10y\x12\x1e\n" +
 	"\x19ERROR_REASON_MODEL_FAILED\x10\x82\x01\x12!\n" +

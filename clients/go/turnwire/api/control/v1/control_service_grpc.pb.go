@@ -34,7 +34,7 @@ const (
 // Carries commands into running turns. Each accepted command has exactly one outcome, durable before it is told.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
 // INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
 type ControlServiceClient interface {
 	// Opens a stream for commands and outcomes, for clients and operators.
@@ -45,26 +45,30 @@ type ControlServiceClient interface {
 	// by `refused` and the stream goes on.
 	//
 	// Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-	// INVALID_ARGUMENT / INVALID_REQUEST.
+	// INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+	// UNAVAILABLE / HEARTBEAT_MISSED, UNAVAILABLE / READER_STALLED.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConnectRequest, ConnectResponse], error)
 	// Sends one command and waits for its outcome, for at most the call's deadline and `wait_timeout`.
 	//
 	// Idempotent by `command_id`: a repeat gives the first outcome. When no outcome is known in time the answer
 	// has none, and GetCommand tells it later.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, ALREADY_EXISTS / COMMAND_ID_REUSED.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+	// ALREADY_EXISTS / COMMAND_ID_REUSED, UNAVAILABLE / DRAINING, UNAVAILABLE / OVERLOADED.
 	SendCommand(ctx context.Context, in *SendCommandRequest, opts ...grpc.CallOption) (*SendCommandResponse, error)
 	// Reads one command of the ledger.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / COMMAND_NOT_FOUND.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+	// NOT_FOUND / COMMAND_NOT_FOUND.
 	GetCommand(ctx context.Context, in *GetCommandRequest, opts ...grpc.CallOption) (*GetCommandResponse, error)
 	// Lists commands of the ledger, newest first.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH,
+	// INVALID_ARGUMENT / SCOPE_REQUIRED.
 	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
 	// Follows the ledger, for operators.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING.
 	WatchCommands(ctx context.Context, in *WatchCommandsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchCommandsResponse], error)
 	// Opens a stream for a runtime: turns opened and closed one way, deliveries the other.
 	//
@@ -72,7 +76,8 @@ type ControlServiceClient interface {
 	// runtime drops repeats by `command_id` and repeats the stored outcome.
 	//
 	// Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-	// INVALID_ARGUMENT / INVALID_REQUEST.
+	// INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / HEARTBEAT_MISSED,
+	// UNAVAILABLE / READER_STALLED.
 	Attach(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachRequest, AttachResponse], error)
 }
 
@@ -166,7 +171,7 @@ type ControlService_AttachClient = grpc.BidiStreamingClient[AttachRequest, Attac
 // Carries commands into running turns. Each accepted command has exactly one outcome, durable before it is told.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
 // INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
 type ControlServiceServer interface {
 	// Opens a stream for commands and outcomes, for clients and operators.
@@ -177,26 +182,30 @@ type ControlServiceServer interface {
 	// by `refused` and the stream goes on.
 	//
 	// Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-	// INVALID_ARGUMENT / INVALID_REQUEST.
+	// INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+	// UNAVAILABLE / HEARTBEAT_MISSED, UNAVAILABLE / READER_STALLED.
 	Connect(grpc.BidiStreamingServer[ConnectRequest, ConnectResponse]) error
 	// Sends one command and waits for its outcome, for at most the call's deadline and `wait_timeout`.
 	//
 	// Idempotent by `command_id`: a repeat gives the first outcome. When no outcome is known in time the answer
 	// has none, and GetCommand tells it later.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, ALREADY_EXISTS / COMMAND_ID_REUSED.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+	// ALREADY_EXISTS / COMMAND_ID_REUSED, UNAVAILABLE / DRAINING, UNAVAILABLE / OVERLOADED.
 	SendCommand(context.Context, *SendCommandRequest) (*SendCommandResponse, error)
 	// Reads one command of the ledger.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / COMMAND_NOT_FOUND.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+	// NOT_FOUND / COMMAND_NOT_FOUND.
 	GetCommand(context.Context, *GetCommandRequest) (*GetCommandResponse, error)
 	// Lists commands of the ledger, newest first.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH,
+	// INVALID_ARGUMENT / SCOPE_REQUIRED.
 	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
 	// Follows the ledger, for operators.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING.
 	WatchCommands(*WatchCommandsRequest, grpc.ServerStreamingServer[WatchCommandsResponse]) error
 	// Opens a stream for a runtime: turns opened and closed one way, deliveries the other.
 	//
@@ -204,7 +213,8 @@ type ControlServiceServer interface {
 	// runtime drops repeats by `command_id` and repeats the stored outcome.
 	//
 	// Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-	// INVALID_ARGUMENT / INVALID_REQUEST.
+	// INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / HEARTBEAT_MISSED,
+	// UNAVAILABLE / READER_STALLED.
 	Attach(grpc.BidiStreamingServer[AttachRequest, AttachResponse]) error
 	mustEmbedUnimplementedControlServiceServer()
 }

@@ -39,7 +39,7 @@ const (
 // and `control`.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
 // INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
 type ToolExecutorServiceClient interface {
 	// Lists the tools that this executor runs.
@@ -52,7 +52,8 @@ type ToolExecutorServiceClient interface {
 	// end, whatever the epoch. Losing the stream never stops the tool: see CancelExecution.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / TOOL_NOT_FOUND,
-	// FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE.
+	// FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE, UNAVAILABLE / DRAINING,
+	// UNAVAILABLE / OVERLOADED.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteResponse], error)
 	// Asks for a running execution to be stopped; returns when the request is taken, not when the tool has ended.
 	// The Execute stream still ends with one result. Idempotent; an execution that has ended is left as it is.
@@ -173,7 +174,7 @@ func (c *toolExecutorServiceClient) PurgeThread(ctx context.Context, in *PurgeTh
 // and `control`.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
 // INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
 type ToolExecutorServiceServer interface {
 	// Lists the tools that this executor runs.
@@ -186,7 +187,8 @@ type ToolExecutorServiceServer interface {
 	// end, whatever the epoch. Losing the stream never stops the tool: see CancelExecution.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / TOOL_NOT_FOUND,
-	// FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE.
+	// FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE, UNAVAILABLE / DRAINING,
+	// UNAVAILABLE / OVERLOADED.
 	Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecuteResponse]) error
 	// Asks for a running execution to be stopped; returns when the request is taken, not when the tool has ended.
 	// The Execute stream still ends with one result. Idempotent; an execution that has ended is left as it is.

@@ -31,7 +31,8 @@ const (
 // Tells what this deployment can do. Read-only by choice: agents are files, versioned by their digest.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED and INTERNAL / INTERNAL.
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED and
+// INTERNAL / INTERNAL.
 type AgentServiceClient interface {
 	// Tells version, capabilities, limits and where the control service is.
 	//
@@ -92,7 +93,8 @@ func (c *agentServiceClient) GetAgent(ctx context.Context, in *GetAgentRequest, 
 // Tells what this deployment can do. Read-only by choice: agents are files, versioned by their digest.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED and INTERNAL / INTERNAL.
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED and
+// INTERNAL / INTERNAL.
 type AgentServiceServer interface {
 	// Tells version, capabilities, limits and where the control service is.
 	//

@@ -32,7 +32,8 @@ const (
 // Runs graphs of agents. Pause, stop, resume and delivery are commands: see ControlService.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
+// UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
 type GraphServiceClient interface {
 	// Starts an instance of a graph. Idempotent by `request_id`.
 	//
@@ -117,7 +118,8 @@ type GraphService_WatchGraphClient = grpc.ServerStreamingClient[WatchGraphRespon
 // Runs graphs of agents. Pause, stop, resume and delivery are commands: see ControlService.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
+// UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
 type GraphServiceServer interface {
 	// Starts an instance of a graph. Idempotent by `request_id`.
 	//

@@ -43,13 +43,13 @@ const (
 // A method, field or value that this server does not serve is refused with UNIMPLEMENTED / FEATURE_NOT_SERVED.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
 // UNAVAILABLE / STORE_UNAVAILABLE and INTERNAL / INTERNAL.
 type ThreadServiceClient interface {
 	// Creates a thread. Idempotent by `request_id`.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / AGENT_NOT_FOUND,
-	// ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED.
+	// ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED, UNIMPLEMENTED / FEATURE_NOT_SERVED.
 	CreateThread(ctx context.Context, in *CreateThreadRequest, opts ...grpc.CallOption) (*CreateThreadResponse, error)
 	// Reads a thread with its latest messages, its live turn and its queue, all of one moment.
 	//
@@ -266,13 +266,13 @@ func (c *threadServiceClient) ForkThread(ctx context.Context, in *ForkThreadRequ
 // A method, field or value that this server does not serve is refused with UNIMPLEMENTED / FEATURE_NOT_SERVED.
 //
 // Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
-// PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+// PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
 // UNAVAILABLE / STORE_UNAVAILABLE and INTERNAL / INTERNAL.
 type ThreadServiceServer interface {
 	// Creates a thread. Idempotent by `request_id`.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / AGENT_NOT_FOUND,
-	// ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED.
+	// ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED, UNIMPLEMENTED / FEATURE_NOT_SERVED.
 	CreateThread(context.Context, *CreateThreadRequest) (*CreateThreadResponse, error)
 	// Reads a thread with its latest messages, its live turn and its queue, all of one moment.
 	//

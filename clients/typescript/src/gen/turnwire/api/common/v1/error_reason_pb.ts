@@ -9,13 +9,14 @@ import { enumDesc, fileDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file turnwire/api/common/v1/error_reason.proto.
  */
 export const file_turnwire_api_common_v1_error_reason: GenFile = /*@__PURE__*/
-  fileDesc("Cil0dXJud2lyZS9hcGkvY29tbW9uL3YxL2Vycm9yX3JlYXNvbi5wcm90bxIWdHVybndpcmUuYXBpLmNvbW1vbi52MSqQEgoLRXJyb3JSZWFzb24SHAoYRVJST1JfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRVJST1JfUkVBU09OX0lOVkFMSURfUkVRVUVTVBABEiQKIEVSUk9SX1JFQVNPTl9QQUdFX1RPS0VOX01JU01BVENIEAISHwobRVJST1JfUkVBU09OX1NDT1BFX1JFUVVJUkVEEAMSHwobRVJST1JfUkVBU09OX0hFTExPX0VYUEVDVEVEEAQSHwobRVJST1JfUkVBU09OX0hFTExPX1JFUEVBVEVEEAUSIQodRVJST1JfUkVBU09OX1RIUkVBRF9OT1RfRk9VTkQQChIfChtFUlJPUl9SRUFTT05fVEhSRUFEX0RFTEVURUQQCxIfChtFUlJPUl9SRUFTT05fVFVSTl9OT1RfRk9VTkQQDBIiCh5FUlJPUl9SRUFTT05fTUVTU0FHRV9OT1RfRk9VTkQQDRIgChxFUlJPUl9SRUFTT05fQUdFTlRfTk9UX0ZPVU5EEA4SIQodRVJST1JfUkVBU09OX0FDVElPTl9OT1RfRk9VTkQQDxIgChxFUlJPUl9SRUFTT05fR1JBUEhfTk9UX0ZPVU5EEBASIgoeRVJST1JfUkVBU09OX0NPTU1BTkRfTk9UX0ZPVU5EEBESHwobRVJST1JfUkVBU09OX1RPT0xfTk9UX0ZPVU5EEBISJAogRVJST1JfUkVBU09OX0VYRUNVVElPTl9OT1RfRk9VTkQQExIhCh1FUlJPUl9SRUFTT05fUkVTVUxUX05PVF9GT1VORBAUEiIKHkVSUk9SX1JFQVNPTl9SRVFVRVNUX0lEX1JFVVNFRBAeEh8KG0VSUk9SX1JFQVNPTl9USFJFQURfSURfVVNFRBAfEiIKHkVSUk9SX1JFQVNPTl9DT01NQU5EX0lEX1JFVVNFRBAgEhwKGEVSUk9SX1JFQVNPTl9USFJFQURfQlVTWRAoEiYKIkVSUk9SX1JFQVNPTl9UVVJOX0FMUkVBRFlfVEVSTUlOQUwQKRIgChxFUlJPUl9SRUFTT05fVFVSTl9OT1RfUVVFVUVEECoSHQoZRVJST1JfUkVBU09OX1RVUk5fUlVOTklORxArEiMKH0VSUk9SX1JFQVNPTl9UVVJOX05PVF9SRVRSWUFCTEUQLBIlCiFFUlJPUl9SRUFTT05fVFVSTl9OT1RfQ09OVElOVUFCTEUQLRIdChlFUlJPUl9SRUFTT05fTUVTU0FHRV9PUEVOEC4SIAocRVJST1JfUkVBU09OX0FDVElPTl9SRVNPTFZFRBAvEh0KGUVSUk9SX1JFQVNPTl9BQ1RJT05fU1RBTEUQMBIgChxFUlJPUl9SRUFTT05fRElHRVNUX01JU01BVENIEDESJQohRVJST1JfUkVBU09OX01PREVMX05PVF9DT05GSUdVUkVEEDISIQodRVJST1JfUkVBU09OX0VYRUNVVElPTl9FWElTVFMQMxIcChhFUlJPUl9SRUFTT05fRVBPQ0hfU1RBTEUQNBIdChlFUlJPUl9SRUFTT05fU1RPUkVfTE9DS0VEEDUSIAocRVJST1JfUkVBU09OX0lOU0VDVVJFX0xJU1RFThA2Eh8KG0VSUk9SX1JFQVNPTl9USFJFQURfQ0hBTkdFRBA8Eh0KGUVSUk9SX1JFQVNPTl9UVVJOX0NIQU5HRUQQPRIdChlFUlJPUl9SRUFTT05fTE9HX1JFUExBQ0VEED4SHwobRVJST1JfUkVBU09OX0VWRU5UU19FWFBJUkVEEEYSHwobRVJST1JfUkVBU09OX1NFUVVFTkNFX0FIRUFEEEcSHgoaRVJST1JfUkVBU09OX1ZFUlNJT05fQUhFQUQQSBIeChpFUlJPUl9SRUFTT05fUkFOR0VfSU5WQUxJRBBJEhsKF0VSUk9SX1JFQVNPTl9RVUVVRV9GVUxMEFASJAogRVJST1JfUkVBU09OX1RVUk5fUVVPVEFfRVhDRUVERUQQURIiCh5FUlJPUl9SRUFTT05fTUVTU0FHRV9UT09fTEFSR0UQUhIZChVFUlJPUl9SRUFTT05fRFJBSU5JTkcQWhIbChdFUlJPUl9SRUFTT05fT1ZFUkxPQURFRBBbEiIKHkVSUk9SX1JFQVNPTl9TVE9SRV9VTkFWQUlMQUJMRRBcEiUKIUVSUk9SX1JFQVNPTl9FWEVDVVRPUl9VTkFWQUlMQUJMRRBdEh8KG0VSUk9SX1JFQVNPTl9SRUFERVJfU1RBTExFRBBeEiIKHkVSUk9SX1JFQVNPTl9NT0RFTF9VTkFWQUlMQUJMRRBfEhwKGEVSUk9SX1JFQVNPTl9VTlJFQUNIQUJMRRBgEiQKIEVSUk9SX1JFQVNPTl9DUkVERU5USUFMU19NSVNTSU5HEGQSJAogRVJST1JfUkVBU09OX0NSRURFTlRJQUxTX0lOVkFMSUQQZRIeChpFUlJPUl9SRUFTT05fVE9LRU5fRVhQSVJFRBBmEh0KGUVSUk9SX1JFQVNPTl9ST0xFX01JU1NJTkcQZxIjCh9FUlJPUl9SRUFTT05fRkVBVFVSRV9OT1RfU0VSVkVEEG4SHwobRVJST1JfUkVBU09OX01FVEhPRF9VTktOT1dOEG8SGQoVRVJST1JfUkVBU09OX0lOVEVSTkFMEHgSHgoaRVJST1JfUkVBU09OX01PREVMX1VOS05PV04QeRIeChlFUlJPUl9SRUFTT05fTU9ERUxfRkFJTEVEEIIBEiEKHEVSUk9SX1JFQVNPTl9TVEVQU19FWEhBVVNURUQQgwESIgodRVJST1JfUkVBU09OX0JVREdFVF9FWEhBVVNURUQQhAESGQoURVJST1JfUkVBU09OX1RJTUVPVVQQhQESGAoTRVJST1JfUkVBU09OX1BPTElDWRCGARIfChpFUlJPUl9SRUFTT05fTE9PUF9ERVRFQ1RFRBCHARIjCh5FUlJPUl9SRUFTT05fUlVOVElNRV9SRVNUQVJURUQQiAESFwoSRVJST1JfUkVBU09OX0VSUk9SEIkBEh4KGUVSUk9SX1JFQVNPTl9TQ0hFTUFfTkVXRVIQjAFC2gEKGmRldi50dXJud2lyZS5hcGkuY29tbW9uLnYxQhBFcnJvclJlYXNvblByb3RvUAFaL3R1cm53aXJlLmRldi9nby90dXJud2lyZS9hcGkvY29tbW9uL3YxO2NvbW1vbnYxogIDVEFDqgIWVHVybndpcmUuQXBpLkNvbW1vbi5WMcoCFlR1cm53aXJlXEFwaVxDb21tb25cVjHiAiJUdXJud2lyZVxBcGlcQ29tbW9uXFYxXEdQQk1ldGFkYXRh6gIZVHVybndpcmU6OkFwaTo6Q29tbW9uOjpWMWIGcHJvdG8z");
+  fileDesc("Cil0dXJud2lyZS9hcGkvY29tbW9uL3YxL2Vycm9yX3JlYXNvbi5wcm90bxIWdHVybndpcmUuYXBpLmNvbW1vbi52MSqZFQoLRXJyb3JSZWFzb24SHAoYRVJST1JfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRVJST1JfUkVBU09OX0lOVkFMSURfUkVRVUVTVBABEiQKIEVSUk9SX1JFQVNPTl9QQUdFX1RPS0VOX01JU01BVENIEAISHwobRVJST1JfUkVBU09OX1NDT1BFX1JFUVVJUkVEEAMSHwobRVJST1JfUkVBU09OX0hFTExPX0VYUEVDVEVEEAQSHwobRVJST1JfUkVBU09OX0hFTExPX1JFUEVBVEVEEAUSIQodRVJST1JfUkVBU09OX1RIUkVBRF9OT1RfRk9VTkQQChIfChtFUlJPUl9SRUFTT05fVEhSRUFEX0RFTEVURUQQCxIfChtFUlJPUl9SRUFTT05fVFVSTl9OT1RfRk9VTkQQDBIiCh5FUlJPUl9SRUFTT05fTUVTU0FHRV9OT1RfRk9VTkQQDRIgChxFUlJPUl9SRUFTT05fQUdFTlRfTk9UX0ZPVU5EEA4SIQodRVJST1JfUkVBU09OX0FDVElPTl9OT1RfRk9VTkQQDxIgChxFUlJPUl9SRUFTT05fR1JBUEhfTk9UX0ZPVU5EEBASIgoeRVJST1JfUkVBU09OX0NPTU1BTkRfTk9UX0ZPVU5EEBESHwobRVJST1JfUkVBU09OX1RPT0xfTk9UX0ZPVU5EEBISJAogRVJST1JfUkVBU09OX0VYRUNVVElPTl9OT1RfRk9VTkQQExIhCh1FUlJPUl9SRUFTT05fUkVTVUxUX05PVF9GT1VORBAUEiEKHUVSUk9SX1JFQVNPTl9PQkpFQ1RfTk9UX0ZPVU5EEBUSIAocRVJST1JfUkVBU09OX1NFUlZJQ0VfVU5LTk9XThAWEiIKHkVSUk9SX1JFQVNPTl9SRVFVRVNUX0lEX1JFVVNFRBAeEh8KG0VSUk9SX1JFQVNPTl9USFJFQURfSURfVVNFRBAfEiIKHkVSUk9SX1JFQVNPTl9DT01NQU5EX0lEX1JFVVNFRBAgEhwKGEVSUk9SX1JFQVNPTl9USFJFQURfQlVTWRAoEiYKIkVSUk9SX1JFQVNPTl9UVVJOX0FMUkVBRFlfVEVSTUlOQUwQKRIgChxFUlJPUl9SRUFTT05fVFVSTl9OT1RfUVVFVUVEECoSHQoZRVJST1JfUkVBU09OX1RVUk5fUlVOTklORxArEiMKH0VSUk9SX1JFQVNPTl9UVVJOX05PVF9SRVRSWUFCTEUQLBIlCiFFUlJPUl9SRUFTT05fVFVSTl9OT1RfQ09OVElOVUFCTEUQLRIdChlFUlJPUl9SRUFTT05fTUVTU0FHRV9PUEVOEC4SIAocRVJST1JfUkVBU09OX0FDVElPTl9SRVNPTFZFRBAvEh0KGUVSUk9SX1JFQVNPTl9BQ1RJT05fU1RBTEUQMBIgChxFUlJPUl9SRUFTT05fRElHRVNUX01JU01BVENIEDESJQohRVJST1JfUkVBU09OX01PREVMX05PVF9DT05GSUdVUkVEEDISIQodRVJST1JfUkVBU09OX0VYRUNVVElPTl9FWElTVFMQMxIcChhFUlJPUl9SRUFTT05fRVBPQ0hfU1RBTEUQNBIdChlFUlJPUl9SRUFTT05fU1RPUkVfTE9DS0VEEDUSIAocRVJST1JfUkVBU09OX0lOU0VDVVJFX0xJU1RFThA2EiIKHkVSUk9SX1JFQVNPTl9UT0tFTlNfVU5SRUFEQUJMRRA3EiQKIEVSUk9SX1JFQVNPTl9BRERSRVNTX1VOQVZBSUxBQkxFEDgSIwofRVJST1JfUkVBU09OX0FHRU5UX0ZJTEVfSU5WQUxJRBA5EiEKHUVSUk9SX1JFQVNPTl9UT09MU19VTkxPQURBQkxFEDoSJgoiRVJST1JfUkVBU09OX0lTT0xBVElPTl9VTkFWQUlMQUJMRRA7Eh8KG0VSUk9SX1JFQVNPTl9USFJFQURfQ0hBTkdFRBA8Eh0KGUVSUk9SX1JFQVNPTl9UVVJOX0NIQU5HRUQQPRIdChlFUlJPUl9SRUFTT05fTE9HX1JFUExBQ0VEED4SHwobRVJST1JfUkVBU09OX0VWRU5UU19FWFBJUkVEEEYSHwobRVJST1JfUkVBU09OX1NFUVVFTkNFX0FIRUFEEEcSHgoaRVJST1JfUkVBU09OX1ZFUlNJT05fQUhFQUQQSBIeChpFUlJPUl9SRUFTT05fUkFOR0VfSU5WQUxJRBBJEhsKF0VSUk9SX1JFQVNPTl9RVUVVRV9GVUxMEFASJAogRVJST1JfUkVBU09OX1RVUk5fUVVPVEFfRVhDRUVERUQQURIiCh5FUlJPUl9SRUFTT05fTUVTU0FHRV9UT09fTEFSR0UQUhIZChVFUlJPUl9SRUFTT05fRFJBSU5JTkcQWhIbChdFUlJPUl9SRUFTT05fT1ZFUkxPQURFRBBbEiIKHkVSUk9SX1JFQVNPTl9TVE9SRV9VTkFWQUlMQUJMRRBcEiUKIUVSUk9SX1JFQVNPTl9FWEVDVVRPUl9VTkFWQUlMQUJMRRBdEh8KG0VSUk9SX1JFQVNPTl9SRUFERVJfU1RBTExFRBBeEiIKHkVSUk9SX1JFQVNPTl9NT0RFTF9VTkFWQUlMQUJMRRBfEhwKGEVSUk9SX1JFQVNPTl9VTlJFQUNIQUJMRRBgEiEKHUVSUk9SX1JFQVNPTl9IRUFSVEJFQVRfTUlTU0VEEGESJAogRVJST1JfUkVBU09OX0NSRURFTlRJQUxTX01JU1NJTkcQZBIkCiBFUlJPUl9SRUFTT05fQ1JFREVOVElBTFNfSU5WQUxJRBBlEh4KGkVSUk9SX1JFQVNPTl9UT0tFTl9FWFBJUkVEEGYSHQoZRVJST1JfUkVBU09OX1JPTEVfTUlTU0lORxBnEiAKHEVSUk9SX1JFQVNPTl9TQ09QRV9GT1JCSURERU4QaBIjCh9FUlJPUl9SRUFTT05fRkVBVFVSRV9OT1RfU0VSVkVEEG4SHwobRVJST1JfUkVBU09OX01FVEhPRF9VTktOT1dOEG8SIgoeRVJST1JfUkVBU09OX0RFQURMSU5FX0VYQ0VFREVEEHASHwobRVJST1JfUkVBU09OX0NBTExfQ0FOQ0VMTEVEEHESGQoVRVJST1JfUkVBU09OX0lOVEVSTkFMEHgSHgoaRVJST1JfUkVBU09OX01PREVMX1VOS05PV04QeRIeChlFUlJPUl9SRUFTT05fTU9ERUxfRkFJTEVEEIIBEiEKHEVSUk9SX1JFQVNPTl9TVEVQU19FWEhBVVNURUQQgwESIgodRVJST1JfUkVBU09OX0JVREdFVF9FWEhBVVNURUQQhAESGQoURVJST1JfUkVBU09OX1RJTUVPVVQQhQESGAoTRVJST1JfUkVBU09OX1BPTElDWRCGARIfChpFUlJPUl9SRUFTT05fTE9PUF9ERVRFQ1RFRBCHARIjCh5FUlJPUl9SRUFTT05fUlVOVElNRV9SRVNUQVJURUQQiAESFwoSRVJST1JfUkVBU09OX0VSUk9SEIkBEh4KGUVSUk9SX1JFQVNPTl9TQ0hFTUFfTkVXRVIQjAFC2gEKGmRldi50dXJud2lyZS5hcGkuY29tbW9uLnYxQhBFcnJvclJlYXNvblByb3RvUAFaL3R1cm53aXJlLmRldi9nby90dXJud2lyZS9hcGkvY29tbW9uL3YxO2NvbW1vbnYxogIDVEFDqgIWVHVybndpcmUuQXBpLkNvbW1vbi5WMcoCFlR1cm53aXJlXEFwaVxDb21tb25cVjHiAiJUdXJud2lyZVxBcGlcQ29tbW9uXFYxXEdQQk1ldGFkYXRh6gIZVHVybndpcmU6OkFwaTo6Q29tbW9uOjpWMWIGcHJvdG8z");
 
 /**
  * Every reason that stands in a `google.rpc.ErrorInfo` of domain `turnwire.dev`.
  *
- * On the wire the reason is the name without the prefix, for example `INVALID_REQUEST`. Metadata keys are named
- * in parentheses. The page `errors` of the docs tells what to do about each.
+ * On the wire the reason is the name without the prefix, for example `INVALID_REQUEST`. Each comment says the
+ * code, what the matter is and, behind a semicolon, what to do about it; keys of the metadata that are always
+ * there stand in parentheses. The page `errors` of the docs is made from these comments.
  *
  * @generated from enum turnwire.api.common.v1.ErrorReason
  */
@@ -28,7 +29,7 @@ export enum ErrorReason {
   UNSPECIFIED = 0,
 
   /**
-   * INVALID_ARGUMENT: a field is missing, malformed or out of bounds; a BadRequest names the fields.
+   * INVALID_ARGUMENT: a field is missing, malformed or out of bounds; mend what the BadRequest names.
    *
    * @generated from enum value: ERROR_REASON_INVALID_REQUEST = 1;
    */
@@ -49,14 +50,14 @@ export enum ErrorReason {
   SCOPE_REQUIRED = 3,
 
   /**
-   * INVALID_ARGUMENT: the first message of a stream must be `hello`.
+   * INVALID_ARGUMENT: the first message of a stream is not `hello`; send it first.
    *
    * @generated from enum value: ERROR_REASON_HELLO_EXPECTED = 4;
    */
   HELLO_EXPECTED = 4,
 
   /**
-   * INVALID_ARGUMENT: `hello` may come only once.
+   * INVALID_ARGUMENT: `hello` came a second time; send it once per stream.
    *
    * @generated from enum value: ERROR_REASON_HELLO_REPEATED = 5;
    */
@@ -91,7 +92,7 @@ export enum ErrorReason {
   MESSAGE_NOT_FOUND = 13,
 
   /**
-   * NOT_FOUND: no such agent for the caller's scope (agent).
+   * NOT_FOUND: no such agent for the caller's scope; use one that the text names (agent).
    *
    * @generated from enum value: ERROR_REASON_AGENT_NOT_FOUND = 14;
    */
@@ -119,49 +120,65 @@ export enum ErrorReason {
   COMMAND_NOT_FOUND = 17,
 
   /**
-   * NOT_FOUND: the executor has no such tool (tool_name).
+   * NOT_FOUND: the executor has no such tool; use one that the text names (tool_name).
    *
    * @generated from enum value: ERROR_REASON_TOOL_NOT_FOUND = 18;
    */
   TOOL_NOT_FOUND = 18,
 
   /**
-   * NOT_FOUND: the executor knows no such execution (execution_id).
+   * NOT_FOUND: the executor knows no such execution; it may be started (execution_id).
    *
    * @generated from enum value: ERROR_REASON_EXECUTION_NOT_FOUND = 19;
    */
   EXECUTION_NOT_FOUND = 19,
 
   /**
-   * NOT_FOUND: no stored result under that handle or call.
+   * NOT_FOUND: there is no stored result under that handle or call; all of it is in the content.
    *
    * @generated from enum value: ERROR_REASON_RESULT_NOT_FOUND = 20;
    */
   RESULT_NOT_FOUND = 20,
 
   /**
-   * ALREADY_EXISTS: the request id came before with another body (name of what it made).
+   * NOT_FOUND: the stored bytes were removed while they were read (handle).
+   *
+   * @generated from enum value: ERROR_REASON_OBJECT_NOT_FOUND = 21;
+   */
+  OBJECT_NOT_FOUND = 21,
+
+  /**
+   * NOT_FOUND: the health service knows no such name; ask for a full service name (service).
+   *
+   * @generated from enum value: ERROR_REASON_SERVICE_UNKNOWN = 22;
+   */
+  SERVICE_UNKNOWN = 22,
+
+  /**
+   * ALREADY_EXISTS: the request id came before with another body, and the metadata names what it made;
+   * take a new one.
    *
    * @generated from enum value: ERROR_REASON_REQUEST_ID_REUSED = 30;
    */
   REQUEST_ID_REUSED = 30,
 
   /**
-   * ALREADY_EXISTS: the thread id is or was in use (thread).
+   * ALREADY_EXISTS: the thread id is or was in use; choose another one (thread).
    *
    * @generated from enum value: ERROR_REASON_THREAD_ID_USED = 31;
    */
   THREAD_ID_USED = 31,
 
   /**
-   * ALREADY_EXISTS: the command id came before with another body (command_id).
+   * ALREADY_EXISTS: the command id came before with another body; take a new one (command_id).
    *
    * @generated from enum value: ERROR_REASON_COMMAND_ID_REUSED = 32;
    */
   COMMAND_ID_REUSED = 32,
 
   /**
-   * FAILED_PRECONDITION: another turn of the thread is live and the busy policy is REJECT (turn).
+   * FAILED_PRECONDITION: another turn of the thread is live and the busy policy is REJECT; wait for its end or
+   * use another policy (turn).
    *
    * @generated from enum value: ERROR_REASON_THREAD_BUSY = 40;
    */
@@ -217,63 +234,100 @@ export enum ErrorReason {
   ACTION_RESOLVED = 47,
 
   /**
-   * FAILED_PRECONDITION: the action was replaced by a newer one of the same call (action).
+   * FAILED_PRECONDITION: the action was replaced by a newer one of the same call; answer that one (action).
    *
    * @generated from enum value: ERROR_REASON_ACTION_STALE = 48;
    */
   ACTION_STALE = 48,
 
   /**
-   * FAILED_PRECONDITION: the digest is not the one of what would run now (action).
+   * FAILED_PRECONDITION: the digest is not the one of what would run now; look at it again (action).
    *
    * @generated from enum value: ERROR_REASON_DIGEST_MISMATCH = 49;
    */
   DIGEST_MISMATCH = 49,
 
   /**
-   * FAILED_PRECONDITION: the agent's model has no credentials or address; the text names the variable.
+   * FAILED_PRECONDITION: the agent's model has no credentials or address; set the variable (model, variable).
    *
    * @generated from enum value: ERROR_REASON_MODEL_NOT_CONFIGURED = 50;
    */
   MODEL_NOT_CONFIGURED = 50,
 
   /**
-   * FAILED_PRECONDITION: the execution exists and may not be started again (execution_id, state).
+   * FAILED_PRECONDITION: the execution may not be started like this; look it up (execution_id, attempt).
    *
    * @generated from enum value: ERROR_REASON_EXECUTION_EXISTS = 51;
    */
   EXECUTION_EXISTS = 51,
 
   /**
-   * FAILED_PRECONDITION: a newer owner has taken the turn (epoch).
+   * FAILED_PRECONDITION: a newer owner has taken the turn; let go of it (epoch).
    *
    * @generated from enum value: ERROR_REASON_EPOCH_STALE = 52;
    */
   EPOCH_STALE = 52,
 
   /**
-   * FAILED_PRECONDITION: another process holds the store's file.
+   * FAILED_PRECONDITION, at start: another process holds the store's file; stop it or use another
+   * folder (pid).
    *
    * @generated from enum value: ERROR_REASON_STORE_LOCKED = 53;
    */
   STORE_LOCKED = 53,
 
   /**
-   * FAILED_PRECONDITION: the address is not loopback and TLS or credentials are missing.
+   * FAILED_PRECONDITION, at start: the address is not loopback and TLS or tokens are missing; set
+   * them, or start with --insecure (host).
    *
    * @generated from enum value: ERROR_REASON_INSECURE_LISTEN = 54;
    */
   INSECURE_LISTEN = 54,
 
   /**
-   * ABORTED: the thread's version is not the expected one (version).
+   * FAILED_PRECONDITION, at start: the tokens file cannot be read or is no list of callers; mend it.
+   *
+   * @generated from enum value: ERROR_REASON_TOKENS_UNREADABLE = 55;
+   */
+  TOKENS_UNREADABLE = 55,
+
+  /**
+   * FAILED_PRECONDITION, at start: the address is taken or not one of this machine; name another.
+   *
+   * @generated from enum value: ERROR_REASON_ADDRESS_UNAVAILABLE = 56;
+   */
+  ADDRESS_UNAVAILABLE = 56,
+
+  /**
+   * FAILED_PRECONDITION, at start: an agent file is wrong; mend the field that the text names.
+   *
+   * @generated from enum value: ERROR_REASON_AGENT_FILE_INVALID = 57;
+   */
+  AGENT_FILE_INVALID = 57,
+
+  /**
+   * FAILED_PRECONDITION, at start: a file of tools does not load; mend what the text names.
+   *
+   * @generated from enum value: ERROR_REASON_TOOLS_UNLOADABLE = 58;
+   */
+  TOOLS_UNLOADABLE = 58,
+
+  /**
+   * FAILED_PRECONDITION, at start: the chosen isolation of commands cannot be had here; choose another.
+   *
+   * @generated from enum value: ERROR_REASON_ISOLATION_UNAVAILABLE = 59;
+   */
+  ISOLATION_UNAVAILABLE = 59,
+
+  /**
+   * ABORTED: the thread's version is not the expected one; read it again (version).
    *
    * @generated from enum value: ERROR_REASON_THREAD_CHANGED = 60;
    */
   THREAD_CHANGED = 60,
 
   /**
-   * ABORTED: the turn's etag is not the given one (etag).
+   * ABORTED: the turn's etag is not the given one; read it again (etag).
    *
    * @generated from enum value: ERROR_REASON_TURN_CHANGED = 61;
    */
@@ -287,21 +341,21 @@ export enum ErrorReason {
   LOG_REPLACED = 62,
 
   /**
-   * OUT_OF_RANGE: the events are no longer kept (oldest_sequence, last_sequence).
+   * OUT_OF_RANGE: the events are no longer kept; read the end with GetTurn (oldest_sequence, last_sequence).
    *
    * @generated from enum value: ERROR_REASON_EVENTS_EXPIRED = 70;
    */
   EVENTS_EXPIRED = 70,
 
   /**
-   * OUT_OF_RANGE: the cursor is ahead of the log (last_sequence).
+   * OUT_OF_RANGE: the cursor is ahead of the log; begin at `last_sequence` or before it (last_sequence).
    *
    * @generated from enum value: ERROR_REASON_SEQUENCE_AHEAD = 71;
    */
   SEQUENCE_AHEAD = 71,
 
   /**
-   * OUT_OF_RANGE: the version is ahead of the thread (version).
+   * OUT_OF_RANGE: the version is ahead of the thread; read it again (version).
    *
    * @generated from enum value: ERROR_REASON_VERSION_AHEAD = 72;
    */
@@ -315,7 +369,7 @@ export enum ErrorReason {
   RANGE_INVALID = 73,
 
   /**
-   * RESOURCE_EXHAUSTED: too many turns wait in the thread (limit).
+   * RESOURCE_EXHAUSTED: too many turns wait in the thread; wait for one to begin (limit).
    *
    * @generated from enum value: ERROR_REASON_QUEUE_FULL = 80;
    */
@@ -329,7 +383,7 @@ export enum ErrorReason {
   TURN_QUOTA_EXCEEDED = 81,
 
   /**
-   * RESOURCE_EXHAUSTED: made by clients from the transport's bare status: a message is above 4 MiB.
+   * RESOURCE_EXHAUSTED: made by clients from the transport's bare status: a message is above 4 MiB; send less.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TOO_LARGE = 82;
    */
@@ -350,7 +404,7 @@ export enum ErrorReason {
   OVERLOADED = 91,
 
   /**
-   * UNAVAILABLE: the store cannot be written; repeat later.
+   * UNAVAILABLE: the store cannot be read or written; repeat later.
    *
    * @generated from enum value: ERROR_REASON_STORE_UNAVAILABLE = 92;
    */
@@ -378,11 +432,18 @@ export enum ErrorReason {
   MODEL_UNAVAILABLE = 95,
 
   /**
-   * UNAVAILABLE: made by clients when the transport failed without a reason of the server.
+   * UNAVAILABLE: the transport failed without a reason of the server; repeat later.
    *
    * @generated from enum value: ERROR_REASON_UNREACHABLE = 96;
    */
   UNREACHABLE = 96,
+
+  /**
+   * UNAVAILABLE: nothing was heard for three heartbeat intervals; connect again and send pings.
+   *
+   * @generated from enum value: ERROR_REASON_HEARTBEAT_MISSED = 97;
+   */
+  HEARTBEAT_MISSED = 97,
 
   /**
    * UNAUTHENTICATED: the call has no credentials; send `authorization: Bearer ...`.
@@ -392,7 +453,7 @@ export enum ErrorReason {
   CREDENTIALS_MISSING = 100,
 
   /**
-   * UNAUTHENTICATED: the credentials are not known.
+   * UNAUTHENTICATED: the credentials are not known; use others.
    *
    * @generated from enum value: ERROR_REASON_CREDENTIALS_INVALID = 101;
    */
@@ -413,18 +474,41 @@ export enum ErrorReason {
   ROLE_MISSING = 103,
 
   /**
-   * UNIMPLEMENTED: a part of the contract that this server does not serve (feature).
+   * PERMISSION_DENIED: the credentials do not hold the scope that the metadata key `turnwire-scope` names.
+   *
+   * @generated from enum value: ERROR_REASON_SCOPE_FORBIDDEN = 104;
+   */
+  SCOPE_FORBIDDEN = 104,
+
+  /**
+   * UNIMPLEMENTED: a part of the contract that this server does not serve; upgrade it (feature).
    *
    * @generated from enum value: ERROR_REASON_FEATURE_NOT_SERVED = 110;
    */
   FEATURE_NOT_SERVED = 110,
 
   /**
-   * UNIMPLEMENTED: made by clients from the transport's bare status: the server has no such method.
+   * UNIMPLEMENTED: made by clients from the transport's bare status: the server has no such method; upgrade it.
    *
    * @generated from enum value: ERROR_REASON_METHOD_UNKNOWN = 111;
    */
   METHOD_UNKNOWN = 111,
+
+  /**
+   * DEADLINE_EXCEEDED: made by clients from the transport's bare status: the call's time ran out, and what was
+   * asked may have happened; repeat with the same request id.
+   *
+   * @generated from enum value: ERROR_REASON_DEADLINE_EXCEEDED = 112;
+   */
+  DEADLINE_EXCEEDED = 112,
+
+  /**
+   * CANCELLED: made by clients from the transport's bare status: the call was cancelled, and what was asked may
+   * have happened.
+   *
+   * @generated from enum value: ERROR_REASON_CALL_CANCELLED = 113;
+   */
+  CALL_CANCELLED = 113,
 
   /**
    * INTERNAL: a defect of the server; report the error id (error_id).
@@ -434,7 +518,8 @@ export enum ErrorReason {
   INTERNAL = 120,
 
   /**
-   * INVALID_ARGUMENT: no provider has that prefix; the text names those there are.
+   * INVALID_ARGUMENT: no provider has that prefix, or the rest names no model; use one that the text
+   * names (model).
    *
    * @generated from enum value: ERROR_REASON_MODEL_UNKNOWN = 121;
    */
@@ -448,42 +533,42 @@ export enum ErrorReason {
   MODEL_FAILED = 130,
 
   /**
-   * RESOURCE_EXHAUSTED, in a failed turn: the turn used up its steps and can be continued.
+   * RESOURCE_EXHAUSTED, in a failed turn: the turn used up its steps; continue it.
    *
    * @generated from enum value: ERROR_REASON_STEPS_EXHAUSTED = 131;
    */
   STEPS_EXHAUSTED = 131,
 
   /**
-   * RESOURCE_EXHAUSTED, in a failed turn: the turn used up its tokens or its cost.
+   * RESOURCE_EXHAUSTED, in a failed turn: the turn used up its tokens or its cost; raise the limit.
    *
    * @generated from enum value: ERROR_REASON_BUDGET_EXHAUSTED = 132;
    */
   BUDGET_EXHAUSTED = 132,
 
   /**
-   * DEADLINE_EXCEEDED, in a failed turn: the turn used up its time.
+   * DEADLINE_EXCEEDED, in a failed turn: the turn used up its time; raise the limit.
    *
    * @generated from enum value: ERROR_REASON_TIMEOUT = 133;
    */
   TIMEOUT = 133,
 
   /**
-   * FAILED_PRECONDITION, in a failed turn: a policy forbade the turn to go on.
+   * FAILED_PRECONDITION, in a failed turn: a policy forbade the turn to go on; the text tells which.
    *
    * @generated from enum value: ERROR_REASON_POLICY = 134;
    */
   POLICY = 134,
 
   /**
-   * ABORTED, in a failed turn: the turn repeated itself without progress.
+   * ABORTED, in a failed turn: the turn repeated itself without progress; say more clearly what is wanted.
    *
    * @generated from enum value: ERROR_REASON_LOOP_DETECTED = 135;
    */
   LOOP_DETECTED = 135,
 
   /**
-   * ABORTED, in a failed turn: the runtime was restarted while the turn was running.
+   * ABORTED, in a failed turn: the runtime was restarted while the turn was running; try it again.
    *
    * @generated from enum value: ERROR_REASON_RUNTIME_RESTARTED = 136;
    */
@@ -497,7 +582,7 @@ export enum ErrorReason {
   ERROR = 137,
 
   /**
-   * FAILED_PRECONDITION: the store was written by a later version (found, known).
+   * FAILED_PRECONDITION, at start: the store was written by a later version; upgrade (found, known).
    *
    * @generated from enum value: ERROR_REASON_SCHEMA_NEWER = 140;
    */

@@ -1065,7 +1065,7 @@ export const DeliveryModeSchema: GenEnum<DeliveryMode> = /*@__PURE__*/
  * Carries commands into running turns. Each accepted command has exactly one outcome, durable before it is told.
  *
  * Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
- * PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+ * PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
  * INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
  *
  * @generated from service turnwire.api.control.v1.ControlService
@@ -1080,7 +1080,8 @@ export const ControlService: GenService<{
    * by `refused` and the stream goes on.
    *
    * Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-   * INVALID_ARGUMENT / INVALID_REQUEST.
+   * INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+   * UNAVAILABLE / HEARTBEAT_MISSED, UNAVAILABLE / READER_STALLED.
    *
    * @generated from rpc turnwire.api.control.v1.ControlService.Connect
    */
@@ -1095,7 +1096,8 @@ export const ControlService: GenService<{
    * Idempotent by `command_id`: a repeat gives the first outcome. When no outcome is known in time the answer
    * has none, and GetCommand tells it later.
    *
-   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, ALREADY_EXISTS / COMMAND_ID_REUSED.
+   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+   * ALREADY_EXISTS / COMMAND_ID_REUSED, UNAVAILABLE / DRAINING, UNAVAILABLE / OVERLOADED.
    *
    * @generated from rpc turnwire.api.control.v1.ControlService.SendCommand
    */
@@ -1107,7 +1109,8 @@ export const ControlService: GenService<{
   /**
    * Reads one command of the ledger.
    *
-   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / COMMAND_NOT_FOUND.
+   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED,
+   * NOT_FOUND / COMMAND_NOT_FOUND.
    *
    * @generated from rpc turnwire.api.control.v1.ControlService.GetCommand
    */
@@ -1119,7 +1122,8 @@ export const ControlService: GenService<{
   /**
    * Lists commands of the ledger, newest first.
    *
-   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH.
+   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / PAGE_TOKEN_MISMATCH,
+   * INVALID_ARGUMENT / SCOPE_REQUIRED.
    *
    * @generated from rpc turnwire.api.control.v1.ControlService.ListCommands
    */
@@ -1131,7 +1135,7 @@ export const ControlService: GenService<{
   /**
    * Follows the ledger, for operators.
    *
-   * Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING.
    *
    * @generated from rpc turnwire.api.control.v1.ControlService.WatchCommands
    */
@@ -1147,7 +1151,8 @@ export const ControlService: GenService<{
    * runtime drops repeats by `command_id` and repeats the stored outcome.
    *
    * Errors: INVALID_ARGUMENT / HELLO_EXPECTED, INVALID_ARGUMENT / HELLO_REPEATED,
-   * INVALID_ARGUMENT / INVALID_REQUEST.
+   * INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / HEARTBEAT_MISSED,
+   * UNAVAILABLE / READER_STALLED.
    *
    * @generated from rpc turnwire.api.control.v1.ControlService.Attach
    */

@@ -531,7 +531,7 @@ export const PurgeThreadResponseSchema: GenMessage<PurgeThreadResponse> = /*@__P
  * and `control`.
  *
  * Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
- * PERMISSION_DENIED / ROLE_MISSING, UNAVAILABLE / DRAINING, UNAVAILABLE / STORE_UNAVAILABLE and
+ * PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, UNAVAILABLE / STORE_UNAVAILABLE and
  * INTERNAL / INTERNAL; a message above 4 MiB is refused by the transport with a bare RESOURCE_EXHAUSTED.
  *
  * @generated from service turnwire.api.executor.v1.ToolExecutorService
@@ -556,7 +556,8 @@ export const ToolExecutorService: GenService<{
    * end, whatever the epoch. Losing the stream never stops the tool: see CancelExecution.
    *
    * Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / TOOL_NOT_FOUND,
-   * FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE.
+   * FAILED_PRECONDITION / EXECUTION_EXISTS, FAILED_PRECONDITION / EPOCH_STALE, UNAVAILABLE / DRAINING,
+   * UNAVAILABLE / OVERLOADED.
    *
    * @generated from rpc turnwire.api.executor.v1.ToolExecutorService.Execute
    */

@@ -187,7 +187,8 @@ export const GetAgentResponseSchema: GenMessage<GetAgentResponse> = /*@__PURE__*
  * Tells what this deployment can do. Read-only by choice: agents are files, versioned by their digest.
  *
  * Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
- * PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED and INTERNAL / INTERNAL.
+ * PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED and
+ * INTERNAL / INTERNAL.
  *
  * @generated from service turnwire.api.runtime.v1.AgentService
  */

@@ -425,7 +425,8 @@ export const GraphStateSchema: GenEnum<GraphState> = /*@__PURE__*/
  * Runs graphs of agents. Pause, stop, resume and delivery are commands: see ControlService.
  *
  * Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
- * PERMISSION_DENIED / ROLE_MISSING, UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
+ * PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
+ * UNIMPLEMENTED / FEATURE_NOT_SERVED and INTERNAL / INTERNAL.
  *
  * @generated from service turnwire.api.runtime.v1.GraphService
  */

@@ -1051,7 +1051,7 @@ export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PUR
  * A method, field or value that this server does not serve is refused with UNIMPLEMENTED / FEATURE_NOT_SERVED.
  *
  * Every method may also answer UNAUTHENTICATED / CREDENTIALS_MISSING, UNAUTHENTICATED / CREDENTIALS_INVALID,
- * PERMISSION_DENIED / ROLE_MISSING, INVALID_ARGUMENT / SCOPE_REQUIRED, UNAVAILABLE / DRAINING,
+ * PERMISSION_DENIED / ROLE_MISSING, PERMISSION_DENIED / SCOPE_FORBIDDEN, INVALID_ARGUMENT / SCOPE_REQUIRED,
  * UNAVAILABLE / STORE_UNAVAILABLE and INTERNAL / INTERNAL.
  *
  * @generated from service turnwire.api.runtime.v1.ThreadService
@@ -1061,7 +1061,7 @@ export const ThreadService: GenService<{
    * Creates a thread. Idempotent by `request_id`.
    *
    * Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / AGENT_NOT_FOUND,
-   * ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED.
+   * ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED, UNIMPLEMENTED / FEATURE_NOT_SERVED.
    *
    * @generated from rpc turnwire.api.runtime.v1.ThreadService.CreateThread
    */
