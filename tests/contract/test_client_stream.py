@@ -13,6 +13,8 @@ from support.turn_story import LOG_ID, TURN, Story, multiplication
 from turnwire.api.runtime.v1.turn_event_pb2 import TurnSuspended
 from turnwire.api.runtime.v1.turn_pb2 import TurnState
 from turnwire.api.runtime.v1.turn_service_pb2 import RunTurnRequest, WatchTurnRequest
+from turnwire.core.settings import ListenSettings
+from turnwire.wire.server import server_options
 from turnwire_client import (
     AsyncClient,
     Expired,
@@ -285,3 +287,33 @@ async def test_reader_options_travel_with_every_request() -> None:
     for request in runtime.requests:
         assert request.follow_while_waiting
         assert request.cancel_on_disconnect.grace_timeout.ToMilliseconds() == 2500
+
+
+async def test_a_connection_sent_away_by_age_is_replaced_without_a_gap() -> None:
+    runtime = ScriptedRuntime(STORY, *[Leg(until=4, silent=True), Leg(until=9, silent=True)])
+    aged = [("grpc.max_connection_age_ms", 300), ("grpc.max_connection_age_grace_ms", 200)]
+    async with (
+        asyncio.timeout(20),
+        serving(runtime, options=aged) as target,
+        AsyncClient(target, patience=QUICK) as client,
+        client.run_turn(agent="demo", text="hello") as stream,
+    ):
+        assert [event.sequence async for event in stream] == ALL
+    assert [request.after_sequence for request in runtime.requests] == [0, 4, 9]
+
+
+@pytest.mark.slow
+async def test_pings_on_a_silent_stream_are_accepted_by_the_servers_settings() -> None:
+    runtime = ScriptedRuntime(STORY, Leg(until=4, silent=True))
+    options = server_options(ListenSettings())
+    async with (
+        asyncio.timeout(60),
+        serving(runtime, options=options) as target,
+        AsyncClient(target, patience=Patience(silence=35.0)) as client,
+        client.run_turn(agent="demo", text="hello") as stream,
+    ):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert [event.sequence async for event in stream] == ALL
+        # Three pings of the client were answered before it gave the silence up by itself.
+        assert loop.time() - began > 34

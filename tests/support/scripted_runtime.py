@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,9 +234,11 @@ class ScriptedRuntime(
 
 
 @asynccontextmanager
-async def serving(runtime: ScriptedRuntime, port: int = 0) -> AsyncIterator[str]:
+async def serving(
+    runtime: ScriptedRuntime, port: int = 0, options: Sequence[tuple[str, Any]] = ()
+) -> AsyncIterator[str]:
     """Serve the script on a loopback port; gives `host:port`."""
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), *options])
     turns_grpc.add_TurnServiceServicer_to_server(runtime, server)
     agents_grpc.add_AgentServiceServicer_to_server(runtime, server)
     threads_grpc.add_ThreadServiceServicer_to_server(runtime, server)

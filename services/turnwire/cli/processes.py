@@ -22,7 +22,7 @@ class ChildDied(Exception):
 
     def __init__(self, name: str, code: int, *, ready: bool) -> None:
         when = "while it was serving" if ready else "before it was ready"
-        super().__init__(f"{name} ended with {_code_text(code)} {when}: its last lines above say why")
+        super().__init__(f"{name} ended with {_code_text(code)} {when}: its own lines say why")
 
 
 def _code_text(code: int) -> str:
