@@ -21,12 +21,26 @@ from turnwire.extend.llm import (
     ToolCallFragment,
 )
 
-__all__ = ["BatchedModel", "Batches", "OnSent", "OnWait", "begin", "failure_in", "has_visible", "is_terminal"]
+__all__ = [
+    "BatchedModel",
+    "Batches",
+    "OnSent",
+    "OnWait",
+    "Started",
+    "WrappedModel",
+    "begin",
+    "failure_in",
+    "has_visible",
+    "is_terminal",
+]
 
 OnSent = Callable[[], None]
 # What is awaited, for how many seconds, and the failure that caused it.
 OnWait = Callable[[str, float, StreamFailure], None]
 Batches = AsyncGenerator[list[LlmEvent], None]
+
+# What has come so far, and the stream that goes on after it.
+Started = tuple[list[list[LlmEvent]], Batches]
 
 _VISIBLE = (TextDelta, ReasoningDelta, ToolCallFragment, ToolCallComplete)
 
@@ -56,6 +70,12 @@ class BatchedModel(ABC):
     def batches(self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None) -> Batches:
         """Yield events in non-empty batches; the last event of the last one is the terminal one."""
 
+    async def start(
+        self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
+    ) -> Started:
+        """Begin: the batches that have come so far, and the rest, which whoever gets it closes."""
+        return [], self.batches(request, on_sent=on_sent, on_wait=on_wait)
+
     async def stream(
         self, request: ModelRequest, *, on_sent: OnSent | None = None, on_wait: OnWait | None = None
     ) -> AsyncGenerator[LlmEvent, None]:
@@ -65,10 +85,35 @@ class BatchedModel(ABC):
             on_sent: called when the request has really been sent, once per attempt.
             on_wait: told of each wait before a repeated attempt, and of each change to another model.
         """
-        async with aclosing(self.batches(request, on_sent=on_sent, on_wait=on_wait)) as batches:
-            async for batch in batches:
+        begun, rest = await self.start(request, on_sent=on_sent, on_wait=on_wait)
+        async with aclosing(rest):
+            for batch in begun:
                 for event in batch:
                     yield event
+            async for batch in rest:
+                for event in batch:
+                    yield event
+
+
+class WrappedModel(BatchedModel):
+    """A model over others: it chooses whose stream is given, and then is out of its way."""
+
+    @abstractmethod
+    async def start(
+        self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
+    ) -> Started:
+        """Begin with the stream that was chosen."""
+
+    async def batches(
+        self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
+    ) -> Batches:
+        """Yield the stream that was chosen."""
+        begun, rest = await self.start(request, on_sent=on_sent, on_wait=on_wait)
+        async with aclosing(rest):
+            for batch in begun:
+                yield batch
+            async for batch in rest:
+                yield batch
 
 
 def is_terminal(batch: list[LlmEvent]) -> bool:
@@ -87,11 +132,12 @@ def has_visible(batch: list[LlmEvent]) -> bool:
     return any(isinstance(event, _VISIBLE) for event in batch)
 
 
-async def begin(batches: Batches) -> list[list[LlmEvent]]:
-    """Read until something is visible or the stream ends: what came so far can still be taken back."""
-    begun: list[list[LlmEvent]] = []
-    async for batch in batches:
-        begun.append(batch)
-        if has_visible(batch) or is_terminal(batch):
-            break
-    return begun
+async def begin(started: Started) -> Started:
+    """Read on until something is visible or the stream ends: what came so far can still be taken back."""
+    begun, rest = started
+    if not any(has_visible(batch) or is_terminal(batch) for batch in begun):
+        async for batch in rest:
+            begun.append(batch)
+            if has_visible(batch) or is_terminal(batch):
+                break
+    return begun, rest

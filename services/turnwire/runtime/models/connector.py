@@ -45,7 +45,7 @@ class TransportTrouble(Exception):
 class Exchange:
     """One answer: its status is known, its body is read piece by piece under the limits of the call."""
 
-    __slots__ = ("_connector", "_content", "_response", "_watch", "headers", "status")
+    __slots__ = ("_closed", "_connector", "_content", "_response", "_watch", "headers", "status")
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Exchange:
         self._connector = connector
         self._response = response
         self._content = response.content
+        self._closed = False
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._watch = Watchdog(limits, started, sent, self._expire)
@@ -89,11 +90,14 @@ class Exchange:
 
     def close(self) -> None:
         """End the exchange and its connection at once."""
+        self._closed = True
         self._watch.stop()
         self._response.close()
 
     def finish(self) -> None:
         """End an exchange whose answer is complete, keeping the connection for the next one if it can be."""
+        if self._closed:
+            return
         self._watch.stop()
         if self._content.at_eof():
             self._response.release()
@@ -117,6 +121,7 @@ class Exchange:
                 self._response.close()
 
     def _expire(self, what: str) -> None:
+        self._closed = True
         self._content.set_exception(TransportTrouble(FailureKind.TIMEOUT, what))
         self._response.close()
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
+from itertools import pairwise
 
 from turnwire.extend.llm import FailureKind, LlmEvent, ModelRequest, StreamFailure
-from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, begin, failure_in, has_visible
+from turnwire.runtime.models.base import (
+    BatchedModel,
+    OnSent,
+    OnWait,
+    Started,
+    WrappedModel,
+    begin,
+    failure_in,
+    has_visible,
+)
 
 __all__ = ["FallbackModel"]
 
@@ -18,7 +27,7 @@ _FINAL = frozenset({FailureKind.CONTEXT_OVERFLOW, FailureKind.CONTENT_FILTER, Fa
 _UNKNOWN_MODEL = 404
 
 
-class FallbackModel(BatchedModel):
+class FallbackModel(WrappedModel):
     """The first of `models`, and the others in order when those before failed unseen.
 
     Each is expected to do its own repeats. `on_wait` hears `model.fallback:NAME` with no wait.
@@ -30,23 +39,19 @@ class FallbackModel(BatchedModel):
         super().__init__(models[0].name, models[0].provider)
         self._models = tuple(models)
 
-    async def batches(
+    async def start(
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
-    ) -> Batches:
-        """Yield what the first model that shows anything, or the last one, gives."""
-        for position, model in enumerate(self._models):
-            following = self._models[position + 1 : position + 2]
-            async with aclosing(model.batches(request, on_sent=on_sent, on_wait=on_wait)) as batches:
-                begun = await begin(batches)
-                failure = failure_in(begun[-1]) if begun else None
-                if failure is not None and following and _passes_on(failure, begun):
-                    self._report(model, following[0], failure, on_wait)
-                    continue
-                for batch in begun:
-                    yield batch
-                async for batch in batches:
-                    yield batch
-                return
+    ) -> Started:
+        """Begin with the first model that shows anything, or the last one."""
+        last = self._models[-1]
+        for model, following in pairwise(self._models):
+            begun, rest = await begin(await model.start(request, on_sent=on_sent, on_wait=on_wait))
+            failure = failure_in(begun[-1]) if begun else None
+            if failure is None or not _passes_on(failure, begun):
+                return begun, rest
+            await rest.aclose()
+            self._report(model, following, failure, on_wait)
+        return await last.start(request, on_sent=on_sent, on_wait=on_wait)
 
     def _report(
         self, model: BatchedModel, following: BatchedModel, failure: StreamFailure, on_wait: OnWait | None

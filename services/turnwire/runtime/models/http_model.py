@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
 from turnwire.extend.llm import FailureKind, LlmEvent, ModelRequest, StreamFailure
-from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, failure_in
+from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait
 from turnwire.runtime.models.connector import Connector, Exchange, TransportTrouble
 from turnwire.runtime.models.dialects import DIALECTS, make_normaliser
 from turnwire.runtime.models.failures import failure_of, http_failure
@@ -76,54 +75,55 @@ class HttpModel(BatchedModel):
     ) -> Batches:
         """Ask once; ask once more without streaming where the server refuses to stream with tools."""
         request = replace(request, model=self._model)
-        streaming = self._profile.streaming
-        refused: StreamFailure | None = None
-        async with aclosing(self._exchange(request, streaming, on_sent)) as batches:
-            async for batch in batches:
-                refused = failure_in(batch)
-                if streaming and request.tools and refused is not None and _refuses_stream(refused):
-                    break
-                refused = None
-                yield batch
-        if refused is None:
-            return
-        logger.info("model.plain_request", extra={"model": self.name})
-        if on_wait is not None:
-            on_wait("model.plain_request", 0.0, refused)
-        async with aclosing(self._exchange(request, False, on_sent)) as batches:
-            async for batch in batches:
-                yield batch
-
-    async def _exchange(self, request: ModelRequest, streaming: bool, on_sent: OnSent | None) -> Batches:
         normaliser = make_normaliser(self.provider, self._profile)
-        try:
-            exchange = await self._open(request, streaming, on_sent)
-        except ValueError as error:
-            yield normaliser.fail(
-                failure_of(FailureKind.INVALID_REQUEST, f"the request cannot be written: {error}")
-            )
+        found = await self._answer(request, self._profile.streaming, on_sent)
+        if isinstance(found, StreamFailure) and self._profile.streaming and _wants_plain(request, found):
+            logger.info("model.plain_request", extra={"model": self.name})
+            if on_wait is not None:
+                on_wait("model.plain_request", 0.0, found)
+            found = await self._answer(request, False, on_sent)
+        if isinstance(found, StreamFailure):
+            yield normaliser.fail(found)
             return
-        except TransportTrouble as trouble:
-            yield normaliser.fail(failure_of(trouble.kind, trouble.message))
-            return
-        tap = self._tap() if self._tap is not None and exchange.status < 300 else None
+        tap = self._tap() if self._tap is not None else None
+        if tap is not None:
+            tap.begin(self.provider, self._profile, self._model)
         try:
-            if exchange.status >= 300:
-                yield [await self._refusal(exchange)]
-                return
-            if tap is not None:
-                tap.begin(self.provider, self._profile, self._model)
             while not normaliser.ended:
-                batch = await self._next(exchange, normaliser, tap)
+                try:
+                    data = await found.read()
+                except TransportTrouble as trouble:
+                    found.close()
+                    yield _broken(normaliser, trouble)
+                    return
+                if tap is not None:
+                    tap.data(data)
+                batch = normaliser.feed(data) if data else normaliser.close()
                 if batch:
                     yield batch
         finally:
-            if normaliser.ended:
-                exchange.finish()
-            else:
-                exchange.close()
+            (found.finish if normaliser.ended else found.close)()
             if tap is not None:
                 tap.end()
+
+    async def _answer(
+        self, request: ModelRequest, streaming: bool, on_sent: OnSent | None
+    ) -> Exchange | StreamFailure:
+        """Send the request: a good answer that can be read, or why there is none."""
+        try:
+            exchange = await self._open(request, streaming, on_sent)
+        except ValueError as error:
+            return failure_of(FailureKind.INVALID_REQUEST, f"the request cannot be written: {error}")
+        except TransportTrouble as trouble:
+            return failure_of(trouble.kind, trouble.message)
+        if exchange.status < 300:
+            return exchange
+        try:
+            body = await exchange.read_error()
+        finally:
+            exchange.close()
+        secrets = (self._key, *(value.get_secret_value() for value in self._profile.headers.values()))
+        return http_failure(exchange.status, body, exchange.headers, provider=self.provider, secrets=secrets)
 
     async def _open(self, request: ModelRequest, streaming: bool, on_sent: OnSent | None) -> Exchange:
         body = self._dialect.encode(request, self._profile, streaming)
@@ -135,27 +135,15 @@ class HttpModel(BatchedModel):
             limits = limits.model_copy(update={"between_chunks_seconds": longest})
         return await self._connector.open(url, self._headers, body, limits, on_sent=on_sent)
 
-    async def _next(self, exchange: Exchange, normaliser: Normaliser, tap: Tap | None) -> list[LlmEvent]:
-        try:
-            data = await exchange.read()
-        except TransportTrouble as trouble:
-            exchange.close()
-            if normaliser.reasoned and trouble.kind is FailureKind.CONNECTION:
-                # The answer was whole; only its end mark got lost.
-                return normaliser.close()
-            return normaliser.fail(failure_of(trouble.kind, trouble.message))
-        if not data:
-            return normaliser.close()
-        if tap is not None:
-            tap.data(data)
-        return normaliser.feed(data)
 
-    async def _refusal(self, exchange: Exchange) -> StreamFailure:
-        body = await exchange.read_error()
-        exchange.close()
-        secrets = (self._key, *(value.get_secret_value() for value in self._profile.headers.values()))
-        return http_failure(exchange.status, body, exchange.headers, provider=self.provider, secrets=secrets)
+def _broken(normaliser: Normaliser, trouble: TransportTrouble) -> list[LlmEvent]:
+    if normaliser.reasoned and trouble.kind is FailureKind.CONNECTION:
+        # The answer was whole; only its end mark got lost.
+        return normaliser.close()
+    return normaliser.fail(failure_of(trouble.kind, trouble.message))
 
 
-def _refuses_stream(failure: StreamFailure) -> bool:
-    return failure.status_code in (400, 405, 415, 422, 501) and bool(_CANNOT_STREAM.search(failure.message))
+def _wants_plain(request: ModelRequest, failure: StreamFailure) -> bool:
+    """Whether the server refused because it cannot stream with tools."""
+    refused = failure.status_code in (400, 405, 415, 422, 501)
+    return bool(request.tools) and refused and bool(_CANNOT_STREAM.search(failure.message))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
@@ -19,6 +18,8 @@ from turnwire.runtime.models.base import (
     Batches,
     OnSent,
     OnWait,
+    Started,
+    WrappedModel,
     begin,
     failure_in,
     has_visible,
@@ -38,7 +39,7 @@ class _Again(Exception):
         self.failure = failure
 
 
-class RetryModel(BatchedModel):
+class RetryModel(WrappedModel):
     """Repeats calls of `inner` that failed in passing."""
 
     def __init__(self, inner: BatchedModel, settings: RetrySettings) -> None:
@@ -49,10 +50,10 @@ class RetryModel(BatchedModel):
             multiplier=settings.first_delay_seconds, max=settings.longest_delay_seconds
         )
 
-    async def batches(
+    async def start(
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
-    ) -> Batches:
-        """Yield what the first attempt that shows anything, or the last one, gives."""
+    ) -> Started:
+        """Begin with the first attempt that shows anything, or the last one."""
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._settings.attempts),
             wait=self._wait,
@@ -61,20 +62,19 @@ class RetryModel(BatchedModel):
             reraise=True,
         )
 
-        def start() -> Batches:
-            return self._inner.batches(request, on_sent=on_sent, on_wait=on_wait)
+        async def attempt() -> Started:
+            begun, rest = await begin(await self._inner.start(request, on_sent=on_sent, on_wait=on_wait))
+            failure = failure_in(begun[-1]) if begun else None
+            if failure is not None and self._passing(failure) and not any(map(has_visible, begun)):
+                await rest.aclose()
+                raise _Again(failure)
+            return begun, rest
 
         try:
-            found: tuple[list[list[LlmEvent]], Batches] = await retrying(_begin, start, self._passing)
+            started: Started = await retrying(attempt)
         except _Again as last:
-            yield [last.failure]
-            return
-        begun, batches = found
-        async with aclosing(batches):
-            for batch in begun:
-                yield batch
-            async for batch in batches:
-                yield batch
+            return [[last.failure]], _nothing()
+        return started
 
     def _passing(self, failure: StreamFailure) -> bool:
         asked = failure.retry_after_seconds or 0.0
@@ -106,17 +106,11 @@ class RetryModel(BatchedModel):
         return report
 
 
-async def _begin(
-    start: Callable[[], Batches], passing: Callable[[StreamFailure], bool]
-) -> tuple[list[list[LlmEvent]], Batches]:
-    """Read until something is visible or the stream ends; raise `_Again` where a repeat makes sense."""
-    batches = start()
-    begun = await begin(batches)
-    failure = failure_in(begun[-1]) if begun else None
-    if failure is not None and passing(failure) and not any(map(has_visible, begun)):
-        await batches.aclose()
-        raise _Again(failure)
-    return begun, batches
+async def _nothing() -> Batches:
+    """A stream that has ended already."""
+    batches: list[list[LlmEvent]] = []
+    for batch in batches:
+        yield batch
 
 
 def _failure_of(state: RetryCallState) -> StreamFailure | None:
