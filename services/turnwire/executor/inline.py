@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from turnwire.executor.bodies import STOP_GRACE_SECONDS, Room, Seat
@@ -133,6 +134,7 @@ def _context(call: Call) -> ScopedContext:
         traceparent=context.traceparent,
         variables=context.variables,
         timeout_seconds=call.timeout,
+        deadline=datetime.now(UTC) + timedelta(seconds=call.timeout),
         resume=json.loads(call.resume.payload_json) if call.resume is not None else None,
         report=call.report,
     )

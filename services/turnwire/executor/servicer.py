@@ -20,6 +20,8 @@ from turnwire.executor.runs import Ended, Runs
 __all__ = ["SERVICE", "ToolExecutorServicer", "executor_roles"]
 
 SERVICE = "turnwire.api.executor.v1.ToolExecutorService"
+# A page closes here too: long schemas would not fit one message.
+_PAGE_BYTES = 1 << 20
 _METHODS = ("ListTools", "Execute", "CancelExecution", "LookupExecution", "ReadResult", "PurgeThread")
 
 
@@ -52,12 +54,17 @@ class ToolExecutorServicer(grpc_stubs.ToolExecutorServiceServicer):
         """List the tools by name, a page at a time."""
         after, size = codec.page_from_proto(request, self._catalog.digest)
         rest = [spec for spec in self._catalog.specs if spec.name > after]
-        page = rest[:size]
-        return svc.ListToolsResponse(
-            tools=[codec.tool_to_proto(spec, self._default_timeout) for spec in page],
-            next_page_token=codec.page_token(page[-1].name, self._catalog.digest) if rest[size:] else "",
-            digest=self._catalog.digest,
-        )
+        answer = svc.ListToolsResponse(digest=self._catalog.digest)
+        room = _PAGE_BYTES
+        for spec in rest[:size]:
+            tool = codec.tool_to_proto(spec, self._default_timeout)
+            room -= tool.ByteSize()
+            if room < 0 and answer.tools:
+                break
+            answer.tools.append(tool)
+        if len(answer.tools) < len(rest):
+            answer.next_page_token = codec.page_token(answer.tools[-1].name, self._catalog.digest)
+        return answer
 
     async def Execute(self, request: svc.ExecuteRequest, context: Any) -> AsyncIterator[svc.ExecuteResponse]:
         """Start or join an execution and follow it to its end."""

@@ -18,6 +18,7 @@ TEXT_MEDIA_TYPE = "text/plain; charset=utf-8"
 MAX_PART_BYTES = 64 << 10
 _MAX_PARTS = 16
 _NOTE_CHARS = 2_000
+_MEDIA_TYPE_CHARS = 200
 
 
 class Keeper(Protocol):
@@ -39,6 +40,8 @@ async def settle(call: Call, ending: Ending, elapsed: float, keeper: Keeper) -> 
     overflow = await _keep_text(call, ending.captured, keeper)
     parts = []
     content = render(ending.captured, overflow.handle if overflow is not None else "")
+    if len(ending.parts) > _MAX_PARTS:
+        content += f"\n[{len(ending.parts) - _MAX_PARTS} more parts are left out]"
     for part in ending.parts[:_MAX_PARTS]:
         kept = await _keep_part(call, part, keeper)
         if kept is None:
@@ -72,8 +75,9 @@ async def _keep_text(call: Call, captured: Captured, keeper: Keeper) -> StoredBy
 
 
 async def _keep_part(call: Call, part: ToolPart, keeper: Keeper) -> Part | None:
-    whole = Part(part.media_type, part.data)
+    media_type = clip(part.media_type, _MEDIA_TYPE_CHARS)
+    whole = Part(media_type, part.data)
     if len(part.data) <= MAX_PART_BYTES:
         return whole
-    stored = await keeper.keep_bytes(call, part.data, part.media_type)
+    stored = await keeper.keep_bytes(call, part.data, media_type)
     return None if stored is None else replace(whole, data=b"", stored=stored)

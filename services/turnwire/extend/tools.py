@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints, overload
 
@@ -92,6 +92,8 @@ class ToolContext:
     variables: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 0.0
     """Seconds from the start after which the call is stopped."""
+    deadline: datetime | None = None
+    """When that is, by the wall clock, in UTC."""
     resume_step: str = ""
     resume: Any = None
     """The answer to this tool's `Suspend`; None on the first call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 import traceback
 from collections.abc import Iterable
@@ -16,6 +17,9 @@ from turnwire.extend.tools import CommandTool, Tool, ToolSpec
 __all__ = ["ENTRY_POINT_GROUP", "LoadProblem", "describe", "load_tools"]
 
 ENTRY_POINT_GROUP = "turnwire.tools"
+
+_MAX_DESCRIPTION_BYTES = 8 << 10
+_MAX_SCHEMA_BYTES = 64 << 10
 
 AnyTool = Tool[Any, Any] | CommandTool
 
@@ -89,6 +93,10 @@ def _add(found: dict[str, tuple[AnyTool, str]], loaded: AnyTool, origin: str) ->
         described = loaded.spec
     except Exception as error:
         raise LoadProblem(f"tool {loaded.name} of {origin} has no usable schema: {error}") from error
+    if len(described.description.encode()) > _MAX_DESCRIPTION_BYTES:
+        raise LoadProblem(f"the description of tool {loaded.name} is above {_MAX_DESCRIPTION_BYTES} bytes")
+    if len(json.dumps(described.input_schema)) > _MAX_SCHEMA_BYTES:
+        raise LoadProblem(f"the schema of tool {loaded.name} is above {_MAX_SCHEMA_BYTES} bytes")
     found[described.name] = (loaded, origin)
 
 

@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from turnwire.executor.limits import Capture, OutputLimits, clip
@@ -106,8 +107,9 @@ class Worker:
         if end["stop_requested"]:
             end["note"] = await _run_on_cancel(tool, context)
         sink.flush()
-        capture.feed_text(result.text)
-        end.update(captured=capture.finish().to_dict(), is_error=result.is_error, parts=_parts(result))
+        parts, note = _parts(result)
+        capture.feed_text(result.text + note)
+        end.update(captured=capture.finish().to_dict(), is_error=result.is_error, parts=parts)
         self._send(end)
 
     async def _on_cancel_only(self, call_id: str, message: dict[str, Any]) -> None:
@@ -149,6 +151,7 @@ def _context(message: dict[str, Any], sink: ProgressSink) -> ToolContext:
     return ToolContext(
         **message["context"],
         timeout_seconds=message["timeout"],
+        deadline=datetime.now(UTC) + timedelta(seconds=message["timeout"]),
         resume_step=resume.get("step", ""),
         resume=json.loads(resume.get("payload_json") or "null"),
         state=json.loads(resume.get("state_json") or "null"),
@@ -157,9 +160,9 @@ def _context(message: dict[str, Any], sink: ProgressSink) -> ToolContext:
 
 
 def _suspension(tool: Tool[..., Any], suspend: Suspend) -> dict[str, Any]:
-    state_json = json.dumps(suspend.state)
-    if len(state_json) > _MAX_STATE_BYTES:
-        raise ValueError(f"the state of a suspended tool is above {_MAX_STATE_BYTES} bytes")
+    state_json, payload_json = json.dumps(suspend.state), json.dumps(suspend.payload)
+    if max(len(state_json), len(payload_json)) > _MAX_STATE_BYTES:
+        raise ValueError(f"state and payload of a suspended tool must be at most {_MAX_STATE_BYTES} bytes")
     step = next((step for step in tool.spec.suspend_steps if step.name == suspend.step), None)
     if step is None:
         raise ValueError(f"tool {tool.name} declares no suspend step {suspend.step}")
@@ -167,7 +170,7 @@ def _suspension(tool: Tool[..., Any], suspend: Suspend) -> dict[str, Any]:
         "status": "suspended",
         "suspension": {
             "step": suspend.step,
-            "payload_json": json.dumps(suspend.payload),
+            "payload_json": payload_json,
             "resume_schema_json": json.dumps(dict(step.resume_schema)),
             "state_json": state_json,
             "resume_timeout": step.timeout.total_seconds(),
@@ -175,12 +178,15 @@ def _suspension(tool: Tool[..., Any], suspend: Suspend) -> dict[str, Any]:
     }
 
 
-def _parts(result: ToolResult) -> list[dict[str, str]]:
-    if sum(len(part.data) for part in result.parts) > _MAX_PARTS_BYTES:
-        return []
-    return [
+def _parts(result: ToolResult) -> tuple[list[dict[str, str]], str]:
+    """Give the parts that fit a frame, and what to say of those that do not."""
+    size = sum(len(part.data) for part in result.parts)
+    if size > _MAX_PARTS_BYTES:
+        return [], f"\n[{len(result.parts)} parts of {size:,} bytes were too large and are left out]"
+    encoded = [
         {"media_type": part.media_type, "data": base64.b64encode(part.data).decode()} for part in result.parts
     ]
+    return encoded, ""
 
 
 async def _run_on_cancel(tool: Tool[..., Any], context: ToolContext) -> str:
