@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -12,6 +13,10 @@ import pytest
 
 from support.cli_process import ROOT
 from support.live_fleet import Fleet, live_fleet
+from support.scripted_runtime import Leg, ScriptedRuntime, serving
+from support.turn_story import multiplication
+from turnwire.core.settings import ListenSettings
+from turnwire.wire.server import server_options
 
 pytestmark = pytest.mark.e2e
 GO = ROOT / "clients" / "go"
@@ -52,6 +57,29 @@ def test_a_go_program_runs_a_turn(fleet: Fleet, tmp_path: Path) -> None:
     out = done(program, fleet.target, "agents/demo", "multiply 123 by 45", cwd=GO)
     assert "[multiply: 5535]" in out
     assert "TURN_STATE_COMPLETED" in out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_go_program_survives_a_silent_stream_with_the_fastest_pings_it_can_send(
+    tmp_path: Path,
+) -> None:
+    go, program = need("go"), str(tmp_path / "runturn")
+    await asyncio.to_thread(done, go, "build", "-o", program, "./cmd/runturn", cwd=GO, timeout=280)
+    story = multiplication().events
+    runtime = ScriptedRuntime(story, Leg(until=5, after_command=story[5:]))
+    async with (
+        serving(runtime, options=server_options(ListenSettings())) as target,
+        asyncio.TaskGroup() as group,
+    ):
+        words = (program, target, "agents/demo", "hello")
+        told = group.create_task(asyncio.to_thread(done, *words, cwd=GO))
+        try:
+            async with asyncio.timeout(35):
+                await runtime.detached.wait()
+        except TimeoutError:
+            runtime.commanded.set()
+        assert "6 times 7 is 42." in await told
 
 
 @pytest.mark.timeout(300)

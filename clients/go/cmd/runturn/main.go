@@ -8,9 +8,11 @@ import (
 	"io"
 	"log"
 	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	runtimev1 "turnwire.dev/go/turnwire/api/runtime/v1"
 )
@@ -25,7 +27,9 @@ func main() {
 }
 
 func run(ctx context.Context, out io.Writer, target, agent, text string) error {
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	// Servers accept a ping every 10 s, which is also the least that grpc-go sends.
+	alive := keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithKeepaliveParams(alive))
 	if err != nil {
 		return err
 	}
