@@ -131,6 +131,7 @@ class ControlLink:
         self._task.cancel()
         await asyncio.wait((self._task,))
         self._task = None
+        self._change(False)
 
     async def _run(self) -> None:
         """Open one stream after the other, until cancelled."""

@@ -36,13 +36,15 @@ class Watch:
 
     def changed(self, row: CommandRow) -> None:
         """Take in a change; what does not fit is read from the ledger."""
-        if row.position <= self._seen and row.state is not CommandState.DELIVERED:
+        known = row.position <= self._seen
+        # That a runtime has a command is no change of the ledger, which could not give it again.
+        if known and row.state is not CommandState.DELIVERED:
             return
         self._stir.set()
-        if self._lagging or len(self._fresh) >= _KEPT:
-            self._lagging = self._missed = True
-        else:
+        if len(self._fresh) < _KEPT and (known or not self._lagging):
             self._fresh.append(row)
+        elif not known:
+            self._lagging = self._missed = True
 
     def give_up(self) -> None:
         """End the reader: the server is leaving."""
