@@ -20,6 +20,7 @@ from turnwire_client import (
     Expired,
     NotFound,
     Patience,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -251,6 +252,26 @@ async def test_what_cannot_pass_is_raised_at_once(failure: Failure, error: type[
         await sequences(runtime)
     assert caught.value.reason == failure.reason  # type: ignore[attr-defined]
     assert len(runtime.requests) == 1
+
+
+async def test_an_expired_token_is_replaced_where_tokens_come_from_a_function() -> None:
+    expired = Failure(grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_EXPIRED")
+    runtime, tokens = ScriptedRuntime(STORY, Leg(until=6, failure=expired)), iter(["old", "new"])
+    async with (
+        asyncio.timeout(20),
+        serving(runtime) as target,
+        AsyncClient(target, token=lambda: next(tokens)) as client,
+        client.run_turn(agent="demo", text="hello") as stream,
+    ):
+        assert [event.sequence async for event in stream] == ALL
+    assert [pairs["authorization"] for pairs in runtime.metadata] == ["Bearer old", "Bearer new"]
+
+
+async def test_a_fixed_token_that_expired_is_an_error_at_once() -> None:
+    expired = Failure(grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_EXPIRED")
+    runtime = ScriptedRuntime(STORY, Leg(until=6, failure=expired))
+    with pytest.raises(Unauthenticated):
+        await sequences(runtime)
 
 
 async def test_the_servers_wish_to_wait_is_kept() -> None:

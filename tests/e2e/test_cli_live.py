@@ -80,3 +80,25 @@ async def replay(client: AsyncClient, turn: str):  # type: ignore[no-untyped-def
     async with client.watch(turn) as stream:
         async for event in stream:
             yield event
+
+
+async def test_a_long_result_is_read_back_whole_by_its_call(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.py"
+    tools.write_text(
+        "from turnwire.extend.tools import command_tool\n"
+        'count = command_tool("count", shell="seq 1 40000", description="Count.")\n',
+        encoding="utf-8",
+    )
+    with live_fleet(tmp_path, "--tools", str(tools)) as fleet:
+        async with asyncio.timeout(60), AsyncClient(fleet.target) as client:
+            result = await client.run("demo", "call count {}")
+            (call,) = result.calls
+            read = client.read_tool_result
+            whole = b"".join([chunk async for chunk in read(result.turn, call.call_id)])
+            part = b"".join([chunk async for chunk in read(result.turn, call.call_id, offset=2, length=4)])
+    expected = "".join(f"{number}\n" for number in range(1, 40001)).encode()
+    assert call.result is not None
+    assert call.result.overflow.size_bytes == len(expected)
+    assert len(call.result.content) < len(expected) / 2
+    assert whole == expected
+    assert part == expected[2:6]

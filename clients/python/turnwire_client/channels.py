@@ -24,7 +24,7 @@ from turnwire_client.backoff import Backoff
 from turnwire_client.connection import ConnectionOptions, check_size
 from turnwire_client.errors import Unavailable, WrongState, from_rpc_error
 from turnwire_client.operations import Operation
-from turnwire_client.policy import Patience
+from turnwire_client.policy import Patience, StreamPolicy
 from turnwire_client.stream import AsyncTurnStream
 
 __all__ = ["AsyncChannels", "control_target_of"]
@@ -101,7 +101,7 @@ class AsyncChannels:
     def follow(self, request: RunTurnRequest | WatchTurnRequest, timeout: float | None) -> AsyncTurnStream:
         """Give a stream over a turn's events; nothing is sent before it is entered."""
         check_size(request)
-        return AsyncTurnStream(self._stream, request, self._patience.stream(timeout))
+        return AsyncTurnStream(self._stream, request, self._policy(timeout))
 
     def read_result(
         self, request: ReadToolResultRequest
@@ -127,6 +127,9 @@ class AsyncChannels:
             response_deserializer=deserializer,
         )
         return method(request, timeout=timeout, metadata=self._metadata())
+
+    def _policy(self, timeout: float | None) -> StreamPolicy:
+        return self._patience.stream(timeout, renews_token=callable(self._options.token))
 
     def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return tuple(self._options.metadata())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnwire_client.backoff import Backoff
+from turnwire_client.errors import TurnwireError, Unavailable
 
 __all__ = ["Patience", "StreamPolicy"]
 
@@ -24,9 +25,14 @@ class Patience:
     retry_time: float = 120.0
     silence: float = 70.0
 
-    def stream(self, timeout: float | None) -> StreamPolicy:
-        """Give the policy of one stream; `timeout` in seconds bounds the reader, never the turn."""
-        return StreamPolicy(self.connect_time, self.retry_time, self.silence, timeout)
+    def stream(self, timeout: float | None, *, renews_token: bool = False) -> StreamPolicy:
+        """Give the policy of one stream.
+
+        Args:
+            timeout: seconds that the reader may take; it never bounds the turn.
+            renews_token: whether another attempt may carry another token.
+        """
+        return StreamPolicy(self.connect_time, self.retry_time, self.silence, timeout, renews_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,13 @@ class StreamPolicy:
     retry_time: float
     silence: float
     timeout: float | None = None
+    renews_token: bool = False
+
+    def passes(self, error: TurnwireError) -> bool:
+        """Tell whether another attempt can succeed where this one failed."""
+        if isinstance(error, Unavailable):
+            return True
+        return self.renews_token and error.reason == "TOKEN_EXPIRED"
 
     def first_backoff(self) -> Backoff:
         """Give the delays before anything has arrived."""

@@ -170,7 +170,7 @@ class AsyncTurnStream:
         self._drop()
         if self._follow.finished or self._closed:
             return
-        delay = self._backoff.next_delay(error.retry_delay) if isinstance(error, Unavailable) else None
+        delay = self._backoff.next_delay(error.retry_delay) if self._policy.passes(error) else None
         if delay is None:
             raise error
         await asyncio.sleep(delay)

@@ -25,7 +25,7 @@ from turnwire_client.channels import control_target_of
 from turnwire_client.connection import ConnectionOptions, check_size
 from turnwire_client.errors import Unavailable, from_rpc_error
 from turnwire_client.operations import Operation
-from turnwire_client.policy import Patience
+from turnwire_client.policy import Patience, StreamPolicy
 from turnwire_client.sync_stream import StreamCall, TurnStream
 
 __all__ = ["SyncChannels"]
@@ -88,7 +88,7 @@ class SyncChannels:
     def follow(self, request: RunTurnRequest | WatchTurnRequest, timeout: float | None) -> TurnStream:
         """Give a stream over a turn's events; nothing is sent before it is entered."""
         check_size(request)
-        return TurnStream(self._stream, request, self._patience.stream(timeout))
+        return TurnStream(self._stream, request, self._policy(timeout))
 
     def read_result(self, request: ReadToolResultRequest) -> StreamCall:
         """Open the stream of a stored result's bytes."""
@@ -110,6 +110,9 @@ class SyncChannels:
             response_deserializer=deserializer,
         )
         return method(request, timeout=timeout, metadata=self._metadata())
+
+    def _policy(self, timeout: float | None) -> StreamPolicy:
+        return self._patience.stream(timeout, renews_token=callable(self._options.token))
 
     def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return tuple(self._options.metadata())

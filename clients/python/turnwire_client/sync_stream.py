@@ -161,7 +161,7 @@ class TurnStream:
         self._drop()
         if self._follow.finished:
             return
-        delay = self._backoff.next_delay(error.retry_delay) if isinstance(error, Unavailable) else None
+        delay = self._backoff.next_delay(error.retry_delay) if self._policy.passes(error) else None
         if delay is None:
             raise error
         time.sleep(delay)

@@ -34,6 +34,8 @@ class Connection:
     scope: str = ""
     tls: bool = False
     tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
     insecure: bool = False
 
     def open(self, connect_time: float = 2.0) -> Client:
@@ -59,9 +61,13 @@ class Connection:
             raise UsageProblem(str(error)) from error
 
     def _tls(self) -> Tls | None:
-        if self.tls_ca is not None:
-            return Tls(ca=self.tls_ca.read_bytes())
-        return Tls() if self.tls else None
+        files = (self.tls_ca, self.tls_cert, self.tls_key)
+        if not self.tls and not any(files):
+            return None
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageProblem("--tls-cert and --tls-key come together: give both or neither")
+        ca, cert, key = (path.read_bytes() if path else None for path in files)
+        return Tls(ca=ca, cert=cert, key=key)
 
 
 @contextmanager

@@ -52,6 +52,12 @@ def options(
     tls_ca: Annotated[
         Path | None, typer.Option(envvar="TURNWIRE_TLS_CA", help="Speak TLS; PEM file of the authority.")
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(envvar="TURNWIRE_TLS_CERT", help="PEM file that proves who you are.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(envvar="TURNWIRE_TLS_KEY", help="PEM file with the key to it.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let a token travel in clear beyond this machine.")
     ] = False,
@@ -59,7 +65,7 @@ def options(
     """Options that stand before the command."""
     from turnwire.cli.connect import Connection
 
-    context.obj = Connection(target, control_target, token, scope, tls, tls_ca, insecure)
+    context.obj = Connection(target, control_target, token, scope, tls, tls_ca, tls_cert, tls_key, insecure)
 
 
 @app.command()
