@@ -29,6 +29,7 @@ class Sample:
     wall: float
     exact_turns: int
     turns: int
+    cpu_by_process: dict[str, float] = field(default_factory=dict)
     latencies: list[float] = field(default_factory=list)
     peak_mib: dict[str, float] = field(default_factory=dict)
     stream_end: float = 0.0
@@ -63,7 +64,7 @@ async def measure(contestant: Contestant, workload: Workload, mock: Mock) -> Sam
     if workload.cancel_after:
         assert isinstance(contestant, Cancellable), f"{contestant.name} cannot cancel"
         return await measure_cancel(contestant, workload, mock)
-    meter = CpuMeter(contestant.roots().values())
+    meter = CpuMeter(contestant.roots())
     readers: list[Reader] = []
     meter.begin()
     begin = time.monotonic()
@@ -84,7 +85,8 @@ async def measure(contestant: Contestant, workload: Workload, mock: Mock) -> Sam
         raise WrongWork(f"{contestant.name} {workload.name}: {stats['requests']} model calls")
     times = await mock.times() if workload.turns == 1 else []
     return Sample(
-        cpu=cpu / workload.repeats,
+        cpu=sum(cpu.values()) / workload.repeats,
+        cpu_by_process={name: seconds / workload.repeats for name, seconds in cpu.items()},
         wall=wall / workload.repeats,
         exact_turns=sum(reader.is_exact(workload) for reader in readers),
         turns=len(readers),
@@ -109,7 +111,7 @@ async def measure_cancel(contestant: Cancellable, workload: Workload, mock: Mock
             enough.set()
 
     reader = Reader(look)
-    meter = CpuMeter(contestant.roots().values())
+    meter = CpuMeter(contestant.roots())
     meter.begin()
     begin = time.monotonic()
     async with asyncio.timeout(TURN_SECONDS):
@@ -122,7 +124,8 @@ async def measure_cancel(contestant: Cancellable, workload: Workload, mock: Mock
     cpu = meter.end()
     noticed = await abort_time(mock)
     return Sample(
-        cpu=cpu,
+        cpu=sum(cpu.values()),
+        cpu_by_process=cpu,
         wall=time.monotonic() - begin,
         exact_turns=int(reader.state in (0, TURN_STATE_CANCELLED)),
         turns=1,

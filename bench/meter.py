@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -64,29 +64,32 @@ def status_mib(pid: int, key: str) -> float:
 
 
 class CpuMeter:
-    """Measures what a set of process trees used between `begin` and `end`."""
+    """Measures what process trees, named by their roots, used between `begin` and `end`."""
 
-    def __init__(self, roots: Iterable[int]) -> None:
-        self._roots = list(roots)
-        self._before: dict[int, float] = {}
+    def __init__(self, roots: Mapping[str, int]) -> None:
+        self._roots = roots
+        self._before: dict[str, dict[int, float]] = {}
 
     def begin(self) -> None:
         """Read all clocks."""
-        self._before = {pid: cpu_seconds(pid) for pid in tree(self._roots)}
+        for name, root in self._roots.items():
+            self._before[name] = {pid: cpu_seconds(pid) for pid in tree([root])}
 
-    def end(self) -> float:
-        """Seconds since `begin`; children that were born since count in full.
+    def end(self) -> dict[str, float]:
+        """Seconds since `begin` of each tree; children that were born since count in full.
 
         Raises:
             ProcessEnded: a process is gone, and with it what it used.
         """
-        after: dict[int, float] = {}
-        for pid in tree(self._roots) | self._before.keys():
+        used: dict[str, float] = {}
+        for name, root in self._roots.items():
+            before = self._before[name]
             try:
-                after[pid] = cpu_seconds(pid)
+                after = {pid: cpu_seconds(pid) for pid in tree([root]) | before.keys()}
             except OSError as error:
-                raise ProcessEnded(f"process {pid} ended while it was measured") from error
-        return sum(value - self._before.get(pid, 0.0) for pid, value in after.items())
+                raise ProcessEnded(f"a process of {name} ended while it was measured") from error
+            used[name] = sum(value - before.get(pid, 0.0) for pid, value in after.items())
+        return used
 
 
 def machine_speed() -> float:

@@ -22,7 +22,7 @@ from typing import Any
 from bench.contestants import Bare, Cancellable, Contestant, Floor
 from bench.figures import Gate, pair_ratios, percentile, spread
 from bench.measure import Sample, measure, warm_up
-from bench.meter import CpuMeter, load, machine_speed
+from bench.meter import CpuMeter, ProcessEnded, load, machine_speed
 from bench.mock_client import Mock
 from bench.services import Ours
 from bench.settings import shipped_settings, synchronous
@@ -74,17 +74,30 @@ async def run_cell(workload: Workload, names: Sequence[str], pairs: int) -> Cell
                 cell.idle_cpu[contestant.name] = await idle_cpu(contestant)
             for number in range(pairs):
                 for contestant in running if number % 2 == 0 else reversed(running):
-                    sample = await measure(contestant, workload, mock)
+                    sample = await measure_again(contestant, workload, mock)
                     cell.samples.setdefault(contestant.name, []).append(sample)
     return cell
 
 
+async def measure_again(contestant: Contestant, workload: Workload, mock: Mock) -> Sample:
+    """Measure, and once more when a process ended meanwhile: its CPU time is lost, so the sample is void.
+
+    Raises:
+        ProcessEnded: it happened again.
+    """
+    try:
+        return await measure(contestant, workload, mock)
+    except ProcessEnded as error:
+        print(f"  {contestant.name} {workload.name} is measured again: {error}", flush=True)
+        return await measure(contestant, workload, mock)
+
+
 async def idle_cpu(contestant: Contestant) -> float:
     """CPU seconds a second while nothing is asked of it. It is reported, and never taken off."""
-    meter = CpuMeter(contestant.roots().values())
+    meter = CpuMeter(contestant.roots())
     meter.begin()
     await asyncio.sleep(IDLE_SECONDS)
-    return meter.end() / IDLE_SECONDS
+    return sum(meter.end().values()) / IDLE_SECONDS
 
 
 def rows(cell: Cell) -> list[str]:
@@ -93,21 +106,29 @@ def rows(cell: Cell) -> list[str]:
     for name, samples in cell.samples.items():
         per = 1 if cell.workload.name == "W4" else cell.workload.turns
         words = [f"  {name:<5} CPU ms {spread([s.cpu / per for s in samples]).show(1e3):<24}"]
+        if len(samples[0].cpu_by_process) > 1:
+            words.append("of it " + shares(samples, per))
         words.append(f"wall ms {spread([s.wall for s in samples]).show(1e3, 1):<26}")
         if name != "ours" and "ours" in cell.samples:
             words.append(f"ours/{name} {spread(ratios(cell, name)).show():<20}")
         if cell.workload.cancel_after:
             words.append(f"reader saw the end after ms {spread([s.stream_end for s in samples]).show(1e3)}")
             words.append(f"model after ms {spread([s.upstream_end for s in samples]).show(1e3)}")
-        if seen := [latency for sample in samples for latency in sample.latencies]:
-            words.append(
-                f"delta ms p50 {percentile(seen, 0.5) * 1e3:.2f} p99 {percentile(seen, 0.99) * 1e3:.2f}"
-            )
+        if samples[0].latencies:
+            p50, p99 = ([percentile(s.latencies, share) for s in samples] for share in (0.5, 0.99))
+            words.append(f"delta ms p50 {spread(p50).show(1e3)} p99 {spread(p99).show(1e3)}")
         if samples[0].peak_mib:
             words.append("peak MiB " + " ".join(f"{k} {v:.0f}" for k, v in samples[0].peak_mib.items()))
         words.append(f"idle {cell.idle_cpu[name] * 1e3:.1f} ms/s")
         lines.append(" ".join(words))
     return lines
+
+
+def shares(samples: Sequence[Sample], per: int) -> str:
+    """Where the CPU went, by process: the medians in ms."""
+    names = samples[0].cpu_by_process
+    medians = {n: spread([s.cpu_by_process[n] / per for s in samples]).median * 1e3 for n in names}
+    return " ".join(f"{name} {value:.1f}" for name, value in medians.items())
 
 
 def ratios(cell: Cell, name: str) -> list[float]:
@@ -129,7 +150,7 @@ def gates(cell: Cell) -> list[Gate]:
             Gate(f"{name} CPU of the three services over {DURABLE_FLOOR}", ratio, CPU_FIGURES[name], " x")
         )
     if name == "W1r":
-        worst = percentile([latency for sample in ours for latency in sample.latencies], 0.99) * 1e3
+        worst = spread([percentile(sample.latencies, 0.99) * 1e3 for sample in ours]).median
         found.append(Gate("W1r p99 from the model's socket to the reader", worst, LATENCY_FIGURE_MS, " ms"))
     if name == "W4":
         peak = ours[0].peak_mib["runtime"]

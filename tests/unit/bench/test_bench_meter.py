@@ -26,20 +26,20 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_child_born_during_the_measurement_counts_in_full() -> None:
-    meter = CpuMeter([os.getpid()])
+    meter = CpuMeter({"own": os.getpid()})
     meter.begin()
     child = subprocess.Popen([sys.executable, "-c", BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()
         assert child.pid in tree([os.getpid()])
-        assert meter.end() >= cpu_seconds(child.pid) * 0.5 > 0
+        assert meter.end()["own"] >= cpu_seconds(child.pid) * 0.5 > 0
     finally:
         end(child)
 
 
 def test_a_process_that_ended_meanwhile_makes_the_measurement_void(burner: subprocess.Popen[bytes]) -> None:
-    meter = CpuMeter([burner.pid])
+    meter = CpuMeter({"burner": burner.pid})
     meter.begin()
     end(burner)
     with pytest.raises(ProcessEnded):

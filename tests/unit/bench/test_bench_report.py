@@ -15,7 +15,7 @@ from bench.workloads import WORKLOADS
 
 
 def sample(cpu: float, exact: int = 10, latency: float = 0.001) -> Sample:
-    return Sample(cpu, 1.0, exact, 10, [latency] * 100, {"runtime": 90.0})
+    return Sample(cpu, 1.0, exact, 10, latencies=[latency] * 100, peak_mib={"runtime": 90.0})
 
 
 def cell(name: str, ours: list[Sample], floor: list[Sample]) -> Cell:
