@@ -49,7 +49,8 @@ class Process:
         assert self._process is not None
         return self._process.pid
 
-    async def start(self) -> None:
+    async def launch(self, *words: str) -> None:
+        """Start it with further command line words and wait for nothing."""
         self._ready.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -62,23 +63,41 @@ class Process:
                 str(self.port),
                 "--ready-file",
                 str(self._ready),
+                *words,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
-        ended = asyncio.create_task(self._process.wait())
+
+    async def start(self) -> None:
+        """Start it and wait until it serves."""
+        await self.launch()
+        ended = asyncio.create_task(self.wait())
         try:
             async with asyncio.timeout(START_SECONDS):
                 while not self._ready.exists():
                     done, _ = await asyncio.wait({ended}, timeout=0.02)
                     if done:
-                        text = self.log.read_text("utf-8", "replace")[-4000:]
-                        raise RuntimeError(f"{self.name} ended with {ended.result()}:\n{text}")
+                        raise RuntimeError(f"{self.name} ended with {ended.result()}:\n{self.told()[-4000:]}")
         finally:
             ended.cancel()
         assert json.loads(self._ready.read_text())["port"] == self.port
+
+    async def wait(self) -> int:
+        """Return the exit code when it has ended."""
+        assert self._process is not None
+        return await self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal and wait for nothing."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def told(self) -> str:
+        """Return everything it has written so far."""
+        return self.log.read_text("utf-8", "replace")
 
     async def kill(self) -> None:
         """End it as a power cut would: no handler runs."""

@@ -1,0 +1,247 @@
+"""A model provider that accepts only histories in good order, and plays the replies that a test gives it.
+
+It speaks chat completions and the messages format on a free port of this machine. A history in which a call
+lacks its result right after it, or a result lacks its call, is answered with 400, as the real ones do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Hold", "Reply", "StrictProvider", "chat_fault", "messages_fault", "says", "strict_provider"]
+
+
+class Hold(asyncio.Event):
+    """A place in a reply at which the provider waits until the test sets it, or until the client leaves.
+
+    `reached` is set when everything before it has been sent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+
+
+@dataclass
+class Reply:
+    """Bytes and holds in order; `closed` is set when the client leaves before the end of it."""
+
+    pieces: Sequence[bytes | Hold]
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def says(
+    *words: str | Hold,
+    reasoning: Sequence[str] = (),
+    calls: Sequence[tuple[str, dict[str, Any]]] = (),
+) -> Reply:
+    """A chat answer: a chunk for each word, then its tool calls, usage and end mark."""
+    pieces: list[bytes | Hold] = [_chunk({"reasoning_content": text}) for text in reasoning]
+    pieces += [word if isinstance(word, Hold) else _chunk({"content": word}) for word in words]
+    for index, (name, arguments) in enumerate(calls):
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        call = {"index": index, "id": f"call_{index}", "type": "function", "function": function}
+        pieces.append(_chunk({"tool_calls": [call]}))
+    usage = {"prompt_tokens": 10, "completion_tokens": len(pieces), "total_tokens": 10 + len(pieces)}
+    end = _chunk({}, "tool_calls" if calls else "stop") + _line({"choices": [], "usage": usage})
+    return Reply([*pieces, end + b"data: [DONE]\n\n"])
+
+
+def _chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    return _line({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def _line(payload: dict[str, Any]) -> bytes:
+    whole = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "strict",
+        **payload,
+    }
+    return b"data: %b\n\n" % json.dumps(whole).encode()
+
+
+MESSAGES_DONE = "".join(
+    f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+    for event in [
+        {
+            "type": "message_start",
+            "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {"input_tokens": 1}},
+        },
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "done"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ]
+).encode()
+
+
+def chat_fault(messages: Sequence[dict[str, Any]]) -> str:
+    """Say what is wrong with a chat history; empty when nothing is."""
+    open_calls: list[str] = []
+    for position, message in enumerate(messages):
+        role = message.get("role")
+        if role == "tool":
+            if message.get("tool_call_id") not in open_calls:
+                return f"messages.{position}: a tool message without the call that it answers"
+            open_calls.remove(message["tool_call_id"])
+            continue
+        if open_calls:
+            return f"messages.{position}: no tool message answers {open_calls}"
+        if role not in ("system", "developer", "user", "assistant"):
+            return f"messages.{position}: no such role: {role}"
+        if role == "assistant":
+            open_calls = [call.get("id", "") for call in message.get("tool_calls") or []]
+            fault = _calls_fault(message, open_calls)
+            if fault:
+                return f"messages.{position}: {fault}"
+        elif not message.get("content"):
+            return f"messages.{position}: nothing in it"
+    return f"no tool message answers {open_calls}" if open_calls else ""
+
+
+def _calls_fault(message: dict[str, Any], ids: Sequence[str]) -> str:
+    calls = message.get("tool_calls")
+    if calls is None:
+        return "" if message.get("content") else "an answer with nothing in it"
+    if not calls or not all(ids) or len(set(ids)) != len(ids):
+        return "calls need ids of their own"
+    for call in calls:
+        try:
+            arguments = json.loads(call["function"]["arguments"])
+        except ValueError:
+            return "arguments that are no JSON"
+        if not isinstance(arguments, dict) or not call["function"]["name"]:
+            return "a call needs a name and an object of arguments"
+    return ""
+
+
+def messages_fault(messages: Sequence[dict[str, Any]]) -> str:
+    """Say what is wrong with a history of the messages format; empty when nothing is."""
+    open_calls: set[str] = set()
+    for position, message in enumerate(messages):
+        blocks = message["content"]
+        blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+        if not blocks or any(b["type"] == "text" and not b["text"] for b in blocks):
+            return f"messages.{position}: empty content"
+        results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+        calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
+        if set(results) != open_calls or len(results) != len(open_calls):
+            return f"messages.{position}: tool_use ids {open_calls} were answered by {results}"
+        if len(set(calls)) != len(calls) or (calls and message["role"] != "assistant"):
+            return f"messages.{position}: calls need ids of their own"
+        open_calls = set(calls)
+    return f"tool_use ids without a result: {open_calls}" if open_calls else ""
+
+
+class StrictProvider:
+    """The provider of one test module.
+
+    `queue` gives a model its replies; a model without a reply left says "done". `requests` holds the bodies
+    of each model in order, `refusals` what was answered with 400.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.refusals: list[str] = []
+        self._replies: defaultdict[str, deque[Reply]] = defaultdict(deque)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def queue(self, model: str, *replies: Reply) -> None:
+        """Add replies for a model, by the name that goes over the wire."""
+        self._replies[model].extend(replies)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the requests of one connection."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while await self._request(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            # The client has gone, or the test is over.
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = int(head.partition("content-length:")[2].split("\r\n")[0])
+        body = json.loads(await reader.readexactly(length))
+        self.requests[body["model"]].append(body)
+        chat = "/chat/completions" in head.split("\r\n")[0]
+        fault = (chat_fault if chat else messages_fault)(body["messages"])
+        if fault:
+            self.refusals.append(fault)
+            refusal = json.dumps({"error": {"message": fault, "type": "invalid_request_error"}}).encode()
+            writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+            writer.write(b"content-length: %d\r\n\r\n%b" % (len(refusal), refusal))
+            await writer.drain()
+            return True
+        replies = self._replies[body["model"]]
+        fixed = says("done") if chat else Reply([MESSAGES_DONE])
+        return await self._play(replies.popleft() if replies else fixed, reader, writer)
+
+    async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+        writer.write(b"transfer-encoding: chunked\r\n\r\n")
+        # A client sends nothing while it reads, so that bytes here, or their end, mean that it has left.
+        leaving = asyncio.create_task(reader.read(1))
+        try:
+            for piece in reply.pieces:
+                if isinstance(piece, Hold):
+                    piece.reached.set()
+                    await self._hold(piece, leaving)
+                elif piece:
+                    writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                    await writer.drain()
+                if leaving.done():
+                    raise ConnectionResetError
+        except ConnectionError:
+            reply.closed.set()
+            raise
+        finally:
+            leaving.cancel()
+            await asyncio.wait({leaving})
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    @staticmethod
+    async def _hold(hold: Hold, leaving: asyncio.Task[bytes]) -> None:
+        released = asyncio.create_task(hold.wait())
+        try:
+            await asyncio.wait({released, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            released.cancel()
+
+    async def close(self) -> None:
+        """End what is still being answered."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+@asynccontextmanager
+async def strict_provider() -> AsyncIterator[StrictProvider]:
+    """Serve on a free port; the address is `url`."""
+    provider = StrictProvider()
+    server = await asyncio.start_server(provider.serve, "127.0.0.1", 0)
+    provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield provider
+    finally:
+        server.close()
+        await provider.close()
