@@ -127,9 +127,12 @@ class LogReader:
                 return
             if log.error is not None:
                 _leave_if_cut_off(log.error)
-            self._waiting = log.wait()
-            await self._waiting
-            self._waiting = None
+            self._waiting = waiting = log.wait()
+            try:
+                await waiting
+            finally:
+                self._waiting = None
+                log.unwait(waiting)
             if self._beat:
                 self._beat = False
                 self._sent_at = loop.time()

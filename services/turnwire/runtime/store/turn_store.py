@@ -226,7 +226,10 @@ class TurnStore:
         """
         log = self._logs.get(key)
         row = await self.get_turn(key)
-        if log is not None or row.state.terminal:
+        # All of a turn that has ended is in the store; a log beside it may be one that will never hear of it.
+        if row.state.terminal:
+            return row, None
+        if log is not None:
             return row, log
         log = self._logs.get(key)
         if log is None:
