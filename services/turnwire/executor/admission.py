@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from turnwire.core.errors import InvalidRequest, WrongState
+from turnwire.core.errors import FieldViolation, InvalidRequest, WrongState
 from turnwire.executor.domain import ExecuteCommand, ExecutionRecord, ExecutionState
 from turnwire.executor.ledger import Snapshot
 
@@ -50,7 +50,8 @@ def check_start(command: ExecuteCommand, snapshot: Snapshot) -> None:
         if attempt != 1:
             raise _exists(command, "there is no earlier attempt of this call")
         if command.resume is not None:
-            raise InvalidRequest("resume needs a suspended attempt before it")
+            what = "needs a suspended attempt before it"
+            raise InvalidRequest(f"resume {what}", violations=(FieldViolation("resume", what),))
         return
     if latest.key.attempt != attempt - 1:
         raise _exists(command, f"attempt {latest.key.attempt} is the latest of this call")

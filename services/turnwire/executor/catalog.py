@@ -38,7 +38,9 @@ class Catalog:
         if body is None:
             names = ", ".join(self._bodies)
             raise NotFound(
-                f"this executor has no tool {name[:64]!r}; it has: {names}"[:1_000], reason="TOOL_NOT_FOUND"
+                f"this executor has no tool {name[:64]!r}; it has: {names}"[:1_000],
+                reason="TOOL_NOT_FOUND",
+                tool_name=name[:64],
             )
         return body
 

@@ -46,7 +46,9 @@ __all__ = [
     "page_from_proto",
     "page_token",
     "range_from_proto",
+    "require_cause",
     "require_execution_id",
+    "require_handle",
     "require_scope",
     "require_thread",
     "result_to_proto",
@@ -93,6 +95,18 @@ def require_execution_id(execution_id: str) -> str:
     if not _EXECUTION_ID.fullmatch(execution_id):
         raise _invalid("execution_id", "must look like threads/{thread}/turns/{turn}/{call_id}")
     return execution_id
+
+
+def require_cause(cause: str) -> str:
+    """Return why a call is to be stopped, unchanged. Raises InvalidRequest."""
+    return require_clean(cause, "cause")
+
+
+def require_handle(handle: str) -> str:
+    """Return the handle of a stored result unchanged. Raises InvalidRequest."""
+    if not handle:
+        raise _invalid("handle", "must not be empty")
+    return handle
 
 
 def require_thread(thread: str) -> str:
@@ -166,7 +180,8 @@ def _resume(resume: pb.ResumeInput) -> ResumeInput:
             json.loads(text or "null")
         except (ValueError, RecursionError):
             raise _invalid(f"resume.{field}", "must be JSON") from None
-    return ResumeInput(resume.step, resume.payload_json, resume.state_json)
+    step = require_clean(resume.step, "resume.step")
+    return ResumeInput(step, resume.payload_json, resume.state_json)
 
 
 def range_from_proto(read_range: tool_pb2.ReadRange) -> tuple[Unit, int, int]:

@@ -96,7 +96,7 @@ class Overflow:
         else:
             start, end = offset, size if length == 0 else min(size, offset + length)
         if start > size:
-            raise _behind(offset, size, unit)
+            raise _behind(offset, size, unit, size)
         if start >= end:
             yield Chunk(b"", start, size)
         while start < end:
@@ -168,7 +168,7 @@ class Overflow:
             seen += lines
             position += len(block)
         if start < 0:
-            raise _behind(first, seen, Unit.LINES)
+            raise _behind(first, seen, Unit.LINES, size)
         return start, size
 
 
@@ -180,9 +180,9 @@ def _after_newline(block: bytes, number: int) -> int:
     return position
 
 
-def _behind(offset: int, end: int, unit: Unit) -> Expired:
+def _behind(offset: int, end: int, unit: Unit, size: int) -> Expired:
     return Expired(
         f"the range starts at {offset}, but the result has {end} {unit.value}",
         reason="RANGE_INVALID",
-        size=str(end),
+        size_bytes=str(size),
     )

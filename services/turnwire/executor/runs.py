@@ -120,7 +120,9 @@ class Runs:
         run = self.find_live(scope, execution_id, 0)
         latest = snapshot.attempt(0)
         if run is None and latest is None:
-            raise NotFound("there is no such execution", reason="EXECUTION_NOT_FOUND")
+            raise NotFound(
+                "there is no such execution", reason="EXECUTION_NOT_FOUND", execution_id=execution_id
+            )
         check_fence(epoch, max(snapshot.epoch, run.command.epoch if run is not None else 0))
         if run is not None:
             state = run.state

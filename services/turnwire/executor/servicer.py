@@ -7,9 +7,7 @@ from typing import Any
 
 from turnwire.api.executor.v1 import tool_executor_service_pb2 as svc
 from turnwire.api.executor.v1 import tool_executor_service_pb2_grpc as grpc_stubs
-from turnwire.core.errors import InvalidRequest
 from turnwire.core.logs import bind
-from turnwire.core.text import repair
 from turnwire.executor import codec
 from turnwire.executor.catalog import Catalog
 from turnwire.executor.domain import Accepted, ExecutionRecord
@@ -93,7 +91,7 @@ class ToolExecutorServicer(grpc_stubs.ToolExecutorServiceServicer):
             codec.require_scope(request.scope),
             codec.require_execution_id(request.execution_id),
             request.epoch,
-            repair(request.cause),
+            codec.require_cause(request.cause),
         )
         return svc.CancelExecutionResponse(state=codec.state_to_proto(state))
 
@@ -124,9 +122,8 @@ class ToolExecutorServicer(grpc_stubs.ToolExecutorServiceServicer):
         """Stream a range of a stored result."""
         scope = codec.require_scope(request.scope)
         unit, offset, length = codec.range_from_proto(request.range)
-        if not request.handle:
-            raise InvalidRequest("handle must not be empty")
-        chunks = self._overflow.read(scope, request.handle, unit, offset, length)
+        handle = codec.require_handle(request.handle)
+        chunks = self._overflow.read(scope, handle, unit, offset, length)
         async for chunk in chunks:
             yield svc.ReadResultResponse(data=chunk.data, offset_bytes=chunk.offset, size_bytes=chunk.size)
 
