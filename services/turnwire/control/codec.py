@@ -40,6 +40,7 @@ __all__ = [
     "outcome_to_proto",
     "owned_turns_from_proto",
     "record_to_proto",
+    "require_clean_hello",
     "require_client_id",
     "require_command_id",
     "require_runtime_id",
@@ -136,6 +137,14 @@ def require_runtime_id(text: str) -> str:
     if _is_runtime_id(text) is None:
         raise _invalid("hello.runtime_id", "must be 1 to 128 characters out of A-Z, a-z, 0-9 and . _ : / -")
     return text
+
+
+def require_clean_hello(hello: Any) -> None:
+    """Look at the texts of a hello that are only shown. Raises: InvalidRequest."""
+    for text in hello.capabilities:
+        require_clean(text, "hello.capabilities")
+    if isinstance(hello, service_pb.AttachHello):
+        require_clean(hello.boot_id, "hello.boot_id")
 
 
 def _ttl(message: command_pb.Command) -> float:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from turnwire.core.errors import FieldViolation, InvalidRequest
+from turnwire.core.text import require_clean
 from turnwire.runtime.store.queries import Filter
 
 __all__ = ["FilterField", "page_size", "parse_filter", "read_token", "write_token"]
@@ -74,7 +75,7 @@ def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> F
     Raises:
         InvalidRequest: a term that is not understood.
     """
-    if not text.strip():
+    if not require_clean(text, "filter").strip():
         return Filter()
     conditions: list[tuple[str, object]] = []
     for term in text.split(" AND "):

@@ -65,10 +65,16 @@ def not_served(feature: str) -> NotServed:
 
 
 def start_command_from_proto(
-    request_id: str, spec: turn_pb2.TurnSpec, scope: str, subject: str, grace: float | None = None
+    request_id: str,
+    spec: turn_pb2.TurnSpec,
+    scope: str,
+    subject: str,
+    grace: float | None = None,
+    after_sequence: int = 0,
 ) -> StartCommand:
     """Return the admission that a RunTurn or StartTurn request asks for."""
-    return StartCommand(scope, require_request_id(request_id), turn_spec_from_proto(spec), subject, grace)
+    known = turn_spec_from_proto(spec)
+    return StartCommand(scope, require_request_id(request_id), known, subject, grace, after_sequence)
 
 
 def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:

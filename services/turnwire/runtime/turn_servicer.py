@@ -52,7 +52,7 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
     async def RunTurn(self, request: pb.RunTurnRequest, context: Any) -> AsyncIterator[Any]:
         """Start or join a turn and stream its pages, already encoded."""
         self._check_log(request.log_id)
-        command = _command(request, request_codec.disconnect_grace(request))
+        command = _command(request, request_codec.disconnect_grace(request), request.after_sequence)
         admitted = await self._supervisor.start(command)
         row, log = await self._found(admitted, command)
         async for message in self._follow(
@@ -224,10 +224,10 @@ def _key(name: str, field: str) -> TurnKey:
     return request_codec.turn_key(name, field, current_principal().scope)
 
 
-def _command(request: Any, grace: float | None) -> StartCommand:
+def _command(request: Any, grace: float | None, after_sequence: int = 0) -> StartCommand:
     principal = current_principal()
     return request_codec.start_command_from_proto(
-        request.request_id, request.spec, principal.scope, principal.subject, grace
+        request.request_id, request.spec, principal.scope, principal.subject, grace, after_sequence
     )
 
 

@@ -13,6 +13,7 @@ from turnwire.control.codec import (
     command_from_proto,
     owned_turns_from_proto,
     record_to_proto,
+    require_clean_hello,
     require_client_id,
     require_command_id,
     require_runtime_id,
@@ -121,6 +122,7 @@ class ControlServicer(ControlServiceServicer):
         principal = current_principal()
         self._check_leaving()
         hello = await read_hello(context, self._client_limits.silence)
+        require_clean_hello(hello)
         client_id = require_client_id(hello.client_id)
         resumed = bool(hello.resume_token)
         position = self._hub.position
@@ -185,6 +187,7 @@ class ControlServicer(ControlServiceServicer):
     async def Attach(self, request_iterator: Any, context: Any) -> None:
         self._check_leaving()
         hello = await read_hello(context, self._runtime_limits.silence)
+        require_clean_hello(hello)
         session = RuntimeSession(require_runtime_id(hello.runtime_id), self._runtime_limits)
         turns = owned_turns_from_proto(hello.turns, "hello.turns")
         session.welcome(self._server_id, self._capabilities)

@@ -166,13 +166,17 @@ class TurnSpec(_Frozen):
 
 @dataclass(frozen=True, slots=True)
 class StartCommand:
-    """An admission as it comes from the wire, validated in form."""
+    """An admission as it comes from the wire, validated in form.
+
+    `after_sequence` is what the caller has of the turn: above 0, only a known turn can be meant.
+    """
 
     scope: str
     request_id: str
     spec: TurnSpec
     subject: str = ""
     cancel_on_disconnect: float | None = None
+    after_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from turnwire.core.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongState
+from turnwire.core.errors import AlreadyExists, Conflict, Exhausted, Expired, NotFound, WrongState
 from turnwire.core.ids import mint_id
 from turnwire.extend.events import EpisodeKind, MessageOrigin, TurnAccepted, TurnEvent, TurnStarted
 from turnwire.runtime.domain.message import ContentPart
@@ -99,6 +99,12 @@ def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) ->
     known = find(db, command, fingerprint)
     if known is not None:
         return AdmittedKey(known, Disposition.ATTACHED)
+    if command.after_sequence:
+        raise Expired(
+            f"after_sequence {command.after_sequence} is of a turn that is not known here: begin at 0",
+            reason="SEQUENCE_AHEAD",
+            last_sequence="0",
+        )
     now = time.time_ns()
     thread_id = _thread(db, given, now)
     key = TurnKey(scope, thread_id, mint_id())
