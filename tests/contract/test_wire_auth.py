@@ -100,6 +100,7 @@ async def test_a_known_token_gives_subject_scope_and_roles_to_the_handler(listen
         ("Stream", bearer(CALLER), ("PERMISSION_DENIED", "ROLE_MISSING")),
         ("Connect", bearer(CALLER), ("PERMISSION_DENIED", "ROLE_MISSING")),
         ("Collect", bearer(OPERATOR, "acme"), ("PERMISSION_DENIED", "ROLE_MISSING")),
+        ("Connect", bearer(OPERATOR), ("PERMISSION_DENIED", "ROLE_MISSING")),
         ("Unary", bearer(OPERATOR), ("INVALID_ARGUMENT", "SCOPE_REQUIRED")),
         ("Unary", bearer(OPERATOR, "other"), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
         ("Unary", bearer(CALLER, "globex"), ("PERMISSION_DENIED", "SCOPE_FORBIDDEN")),
@@ -158,7 +159,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 def test_tokens_may_be_yaml(tmp_path: Path) -> None:
     path = tmp_path / "tokens.yaml"
     path.write_text(f"- token: {CALLER}\n  subject: alice\n  scopes: [acme]\n  roles: [caller, approver]\n")
-    principal = load_tokens(path).authenticate({"authorization": f"bearer {CALLER}"})
+    principal = load_tokens(path).authenticate({"authorization": f"bearer {CALLER}"}).principal(None)
     assert (principal.subject, principal.scope) == ("alice", "acme")
     assert principal.has("approver")
     assert not principal.has("operator")

@@ -30,6 +30,7 @@ __all__ = [
     "SCOPE_KEY",
     "AuthInterceptor",
     "Authenticator",
+    "Credentials",
     "Principal",
     "Role",
     "StaticTokens",
@@ -81,17 +82,43 @@ def current_principal() -> Principal:
     return _principal.get()
 
 
-class Authenticator(Protocol):
-    """Turns the metadata of a call into its principal."""
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a caller has proved to be, before the call has chosen one of its scopes."""
 
-    def authenticate(self, metadata: Mapping[str, str | bytes]) -> Principal:
-        """Return the caller.
+    subject: str
+    scopes: tuple[str, ...]
+    roles: frozenset[Role]
+
+    def principal(self, wanted: str | bytes | None) -> Principal:
+        """Return the caller within one scope: the wanted one, or the only one there is.
 
         Raises:
-            Unauthenticated: no or unknown credentials.
             InvalidRequest: several scopes and none chosen (SCOPE_REQUIRED).
             Forbidden: the chosen scope is not one of the caller's (SCOPE_FORBIDDEN).
         """
+        return Principal(self.subject, self._choose(wanted), self.roles)
+
+    def _choose(self, wanted: str | bytes | None) -> str:
+        if wanted is not None:
+            if wanted not in self.scopes:
+                raise Forbidden("the credentials do not hold that scope", reason="SCOPE_FORBIDDEN")
+            return str(wanted)
+        if len(self.scopes) == 1:
+            return self.scopes[0]
+        if self.roles & _PROCESS_ROLES:
+            return ""
+        raise InvalidRequest(
+            f"the credentials hold several scopes: name one in the metadata {SCOPE_KEY}",
+            reason="SCOPE_REQUIRED",
+        )
+
+
+class Authenticator(Protocol):
+    """Turns the metadata of a call into the credentials of its caller."""
+
+    def authenticate(self, metadata: Mapping[str, str | bytes]) -> Credentials:
+        """Return who calls. Raises: Unauthenticated, for no or unknown credentials."""
         ...
 
 
@@ -124,7 +151,7 @@ class StaticTokens:
     def __init__(self, entries: Iterable[_TokenEntry]) -> None:
         self._entries = {entry.digest(): entry for entry in entries}
 
-    def authenticate(self, metadata: Mapping[str, str | bytes]) -> Principal:
+    def authenticate(self, metadata: Mapping[str, str | bytes]) -> Credentials:
         """Return the caller whose token the call carries; see `Authenticator`."""
         value = metadata.get("authorization")
         if not isinstance(value, str) or not value:
@@ -134,25 +161,11 @@ class StaticTokens:
         entry = self._entries.get(_digest(token.strip())) if kind.lower() == "bearer" else None
         if entry is None:
             raise Unauthenticated("the token is not known here", reason="CREDENTIALS_INVALID")
-        return Principal(entry.subject, _choose_scope(entry, metadata.get(SCOPE_KEY)), entry.roles)
+        return Credentials(entry.subject, entry.scopes, entry.roles)
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def _choose_scope(entry: _TokenEntry, wanted: str | bytes | None) -> str:
-    if wanted is not None:
-        if wanted not in entry.scopes:
-            raise Forbidden("the credentials do not hold that scope", reason="SCOPE_FORBIDDEN")
-        return str(wanted)
-    if len(entry.scopes) == 1:
-        return entry.scopes[0]
-    if entry.roles & _PROCESS_ROLES:
-        return ""
-    raise InvalidRequest(
-        f"the credentials hold several scopes: name one in the metadata {SCOPE_KEY}", reason="SCOPE_REQUIRED"
-    )
 
 
 def load_tokens(path: Path) -> StaticTokens:
@@ -237,15 +250,17 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method in OPEN_METHODS:
             return handler
         try:
-            principal = self._authenticator.authenticate(dict(handler_call_details.invocation_metadata))
-            self._check_role(method, principal)
+            metadata = dict(handler_call_details.invocation_metadata)
+            credentials = self._authenticator.authenticate(metadata)
+            self._check_role(method, credentials.roles)
+            principal = credentials.principal(metadata.get(SCOPE_KEY))
         except TurnwireError as error:
             return raising_handler(handler, error)
         _principal.set(principal)
         return handler
 
-    def _check_role(self, method: str, principal: Principal) -> None:
+    def _check_role(self, method: str, roles: frozenset[str]) -> None:
         allowed = self._roles.get(method, frozenset())
-        if not allowed & principal.roles:
+        if not allowed & roles:
             needed = " or ".join(sorted(allowed)) or "that nobody holds"
             raise Forbidden(f"{method} needs the role {needed}", method=method)
