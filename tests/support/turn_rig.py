@@ -1,4 +1,4 @@
-"""Turns on a real cluster: one agent, a strict provider behind it, and a reader that can leave at any event."""
+"""Turns on a real cluster: an agent, a strict provider behind it, a reader that can leave at any event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools for whole turns: they leave traces outside, wait for the test, and resist their end in several ways."""
+"""Tools for whole turns: they leave traces outside, wait for the test, and resist their end."""
 
 from __future__ import annotations
 
