@@ -1,4 +1,4 @@
-"""What real providers sent, played into turns of a real runtime: readers get the facts, now and from the log."""
+"""What real providers sent, played into turns of a real runtime: the facts arrive, and stay in the log."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from support.cluster import Process
 from support.model_streams import RECORDED, Stream, recorded_streams, sha256
 from support.stream_changes import Change
 from support.strict_provider import Reply, StrictProvider, strict_provider
-from support.turn_rig import QUIET
+from support.turn_rig import QUIET, arms, serialised
 from support.turn_rig import Stream as Reader
-from support.turn_rig import arms, serialised
 from turnwire.api.common.v1.tool_pb2 import ToolOutcome
 from turnwire.api.llm.v1 import llm_event_pb2 as llm
 from turnwire.api.runtime.v1 import turn_event_pb2 as event_pb
@@ -56,7 +55,7 @@ def each(streams: Sequence[Stream]) -> pytest.MarkDecorator:
 
 @dataclass
 class Runtime:
-    """One runtime process without its peers: the agent has no tools, so that every call is refused as such."""
+    """One runtime process without peers: the agent has no tools, so that each call is refused as such."""
 
     provider: StrictProvider
     stub: TurnServiceStub
