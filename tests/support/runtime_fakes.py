@@ -68,6 +68,9 @@ class FakeJournal:
     def at(self, *, step: int, step_attempt: int = 1, turn_attempt: int = 1) -> None:
         self._stamp = (turn_attempt, step, step_attempt)
 
+    def emit_soon(self, event: TurnEvent) -> int:
+        return self.emit(event)
+
     def emit(self, event: TurnEvent) -> int:
         assert self.end is None, f"{event} after the end"
         self.events.append(event)

@@ -78,7 +78,7 @@ class ControlLink:
         boot_id: str = "",
         handler: ControlHandler,
         on_change: Callable[[bool], None] | None = None,
-        spacing: float = 0.002,
+        spacing: float = 0.01,
     ) -> None:
         self._stub = ControlServiceStub(channel)
         self._runtime_id = runtime_id

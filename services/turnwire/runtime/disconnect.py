@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from turnwire.runtime.domain.turn import TurnKey
 
-__all__ = ["DisconnectWatch"]
+__all__ = ["DisconnectWatch", "Presence"]
 
 
 class DisconnectWatch:
@@ -29,6 +29,10 @@ class DisconnectWatch:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+
+    def presence(self, grace: float | None) -> Presence:
+        """Return a caller whose turn is not known yet."""
+        return Presence(self, grace)
 
     def attach(self, key: TurnKey, grace: float | None) -> Callable[[], None]:
         """Count a reader; the returned function is called once when it is gone."""
@@ -54,6 +58,28 @@ class DisconnectWatch:
     def _fire(self, key: TurnKey) -> None:
         del self._timers[key]
         self._cancel(key)
+
+
+class Presence:
+    """One caller: counted from the moment its turn is known, also when it has left by then."""
+
+    def __init__(self, watch: DisconnectWatch, grace: float | None) -> None:
+        self._watch = watch
+        self._grace = grace
+        self._left = False
+        self._detach: Callable[[], None] | None = None
+
+    def reads(self, key: TurnKey) -> None:
+        """Note which turn the caller reads; called once at most."""
+        self._detach = self._watch.attach(key, self._grace)
+        if self._left:
+            self._detach()
+
+    def leave(self) -> None:
+        """Note that the caller is gone; called once."""
+        self._left = True
+        if self._detach is not None:
+            self._detach()
 
 
 def _nothing() -> None:

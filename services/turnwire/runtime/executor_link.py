@@ -11,7 +11,7 @@ from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.executor.v1 import execution_pb2
 from turnwire.api.executor.v1 import tool_executor_service_pb2 as pb
 from turnwire.api.executor.v1 import tool_executor_service_pb2_grpc as stubs
-from turnwire.core.errors import TurnwireError, Unavailable
+from turnwire.core.errors import Expired, InvalidRequest, NotFound, TurnwireError, Unavailable
 from turnwire.extend.events import Overflow, ResultPart, ToolOutcome
 from turnwire.runtime.domain.execution import (
     ExecuteCall,
@@ -126,14 +126,20 @@ class ExecutorLink:
     async def read_result(
         self, scope: str, handle: str, read_range: tool_pb2.ReadRange | None
     ) -> AsyncIterator[pb.ReadResultResponse]:
-        """Stream bytes of a stored result. Raises what the executor answered."""
+        """Stream bytes of a stored result.
+
+        Raises:
+            InvalidRequest, NotFound, Expired: what the executor says of range and result.
+            Unavailable: EXECUTOR_UNAVAILABLE, it says anything else, which no caller could mend.
+        """
         stream = self._stub.ReadResult(pb.ReadResultRequest(scope=scope, handle=handle, range=read_range))
         try:
             async for chunk in stream:
                 yield chunk
         except grpc.aio.AioRpcError as error:
             found = error_from_rpc(error)
-            raise (_unavailable(found) if isinstance(found, Unavailable) else found) from error
+            passed_on = isinstance(found, NotFound | Expired | InvalidRequest)
+            raise (found if passed_on else _unavailable(found)) from error
         finally:
             stream.cancel()
 

@@ -33,9 +33,7 @@ class OwnershipReports:
             comes meanwhile is answered here all the same.
     """
 
-    def __init__(
-        self, wake: Callable[[], None], *, spacing: float = 0.002, close_delay: float = 0.02
-    ) -> None:
+    def __init__(self, wake: Callable[[], None], *, spacing: float = 0.01, close_delay: float = 0.02) -> None:
         self._wake = wake
         self._spacing = spacing
         self._close_delay = close_delay

@@ -112,6 +112,10 @@ class TurnJournal(Protocol):
         """Append an event that changes no state; returns its sequence."""
         ...
 
+    def emit_soon(self, event: TurnEvent) -> int:
+        """Append an event that changes no state and may wait a moment for company; returns its sequence."""
+        ...
+
     def begin_answer(self, message_id: str) -> None:
         """Name the message that this turn's next parts go to."""
         ...

@@ -53,18 +53,21 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         """Start or join a turn and stream its pages, already encoded."""
         self._check_log(request.log_id)
         command = _command(request, request_codec.disconnect_grace(request), request.after_sequence)
-        admitted = await self._supervisor.start(command)
-        row, log = await self._found(admitted, command)
-        async for message in self._follow(
-            row,
-            log,
-            admitted.disposition,
-            request.after_sequence,
-            request.follow_while_waiting,
-            command.cancel_on_disconnect,
-            pb.RunTurnResponse,
-        ):
-            yield message
+        presence = self._disconnects.presence(command.cancel_on_disconnect)
+        try:
+            admitted = await self._supervisor.start(command, presence.reads)
+            row, log = await self._found(admitted, command)
+            async for message in self._follow(
+                row,
+                log,
+                admitted.disposition,
+                request.after_sequence,
+                request.follow_while_waiting,
+                pb.RunTurnResponse,
+            ):
+                yield message
+        finally:
+            presence.leave()
 
     async def StartTurn(self, request: pb.StartTurnRequest, context: Any) -> pb.StartTurnResponse:
         """Admit a turn."""
@@ -82,18 +85,21 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         """Stream the pages of a turn, running or ended."""
         key = _key(request.turn, "turn")
         self._check_log(request.log_id)
-        grace = request_codec.disconnect_grace(request)
-        row, log = await self._store.follow(key)
-        async for message in self._follow(
-            row,
-            log,
-            Disposition.ATTACHED,
-            request.after_sequence,
-            request.follow_while_waiting,
-            grace,
-            pb.WatchTurnResponse,
-        ):
-            yield message
+        presence = self._disconnects.presence(request_codec.disconnect_grace(request))
+        try:
+            row, log = await self._store.follow(key)
+            presence.reads(key)
+            async for message in self._follow(
+                row,
+                log,
+                Disposition.ATTACHED,
+                request.after_sequence,
+                request.follow_while_waiting,
+                pb.WatchTurnResponse,
+            ):
+                yield message
+        finally:
+            presence.leave()
 
     async def GetTurn(self, request: pb.GetTurnRequest, context: Any) -> pb.GetTurnResponse:
         """Read a turn, now or when it has ended."""
@@ -188,14 +194,12 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         disposition: Disposition,
         after: int,
         follow_while_waiting: bool,
-        disconnect_grace: float | None,
         response: Callable[..., Any],
     ) -> AsyncIterator[Any]:
         last = max(row.last_sequence, log.committed) if log is not None else row.last_sequence
         _check_cursor(row, after, last)
         yield response(header=self._header(row, disposition, last))
         reader = self._store.reader(row.key, log, after, last)
-        attached = self._disconnects.attach(row.key, disconnect_grace)
         try:
             async for page in reader:
                 yield (
@@ -203,7 +207,6 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
                 )
         finally:
             reader.close()
-            attached()
 
     def _header(self, row: TurnRow, disposition: Disposition, last: int) -> pb.StreamHeader:
         return pb.StreamHeader(

@@ -295,7 +295,7 @@ async def test_a_repeat_before_the_first_byte_is_told_with_its_cause() -> None:
         await turn.journal.saw(StepStarted)
         while model.on_wait is None:
             await asyncio.sleep(0)
-        model.on_wait("retry", 1.5, StreamFailure(FailureKind.RATE_LIMIT, "slow down"))
+        model.on_wait("model.retry", 1.5, StreamFailure(FailureKind.RATE_LIMIT, "slow down"))
         gate.set()
 
     assert await turn.run_while(act) is TurnState.COMPLETED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from turnwire.core.errors import NotFound
@@ -10,9 +11,12 @@ from turnwire.runtime.domain.control import ControlDelivery, ControlOutcome, Out
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
 
 if TYPE_CHECKING:
-    from turnwire.runtime.engine.supervisor import Supervisor
+    from turnwire.runtime.engine.supervisor import LiveTurn, Supervisor
 
 __all__ = ["CommandDesk", "CommandStore"]
+
+# How often a turn may change between two looks at it; a claim changes it once.
+_LOOKS = 10
 
 
 class CommandStore(Protocol):
@@ -24,6 +28,10 @@ class CommandStore(Protocol):
 
     async def live_turn(self, thread: ThreadKey) -> str:
         """Return the bare id of the live turn, empty when there is none. Raises NotFound."""
+        ...
+
+    async def queued_turns(self, thread: ThreadKey) -> Sequence[TurnKey]:
+        """Return the turns that wait in a thread, in their order."""
         ...
 
     async def applied_command(self, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
@@ -79,18 +87,28 @@ class CommandDesk:
         return TurnKey(delivery.scope, thread_id, live) if live else None
 
     async def _cancel(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome:
-        live = self.supervisor.live.get(key)
-        if live is not None:
-            first = live.token.cancel(delivery.cause, delivery.command_id)
-            await asyncio.wait({live.finished})
-            known = await self._known(delivery)
-            if known is not None:
-                return known
-            text = "the turn ended before the command took effect"
-            return ControlOutcome("already-finished", turn=key.name, message=text if first else "")
-        return await self._cancel_at_rest(key, delivery)
+        for _ in range(_LOOKS):
+            live = self.supervisor.live.get(key)
+            if live is not None:
+                if delivery.clear_queue:
+                    await self._clear_queue(key, delivery)
+                return await self._cancel_live(live, delivery)
+            outcome = await self._cancel_at_rest(key, delivery)
+            if outcome is not None:
+                return outcome
+        raise _owned_by_nobody(key)
 
-    async def _cancel_at_rest(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome:
+    async def _cancel_live(self, live: LiveTurn, delivery: ControlDelivery) -> ControlOutcome:
+        first = live.token.cancel(delivery.cause, delivery.command_id)
+        await asyncio.wait({live.finished})
+        known = await self._known(delivery)
+        if known is not None:
+            return known
+        text = "the turn ended before the command took effect"
+        return ControlOutcome("already-finished", turn=live.key.name, message=text if first else "")
+
+    async def _cancel_at_rest(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome | None:
+        """Cancel a turn that does not run; None when it left the queue meanwhile: it runs, or has ended."""
         try:
             row = await self._store.get_turn(key)
         except NotFound as error:
@@ -99,16 +117,34 @@ class CommandDesk:
             return ControlOutcome("stale", turn=key.name, message="the turn it was bound to has ended")
         if row.state.terminal:
             return ControlOutcome("already-finished", turn=key.name, message=f"the turn is {row.state.value}")
+        if delivery.clear_queue:
+            await self._clear_queue(key, delivery)
         sequence = await self.supervisor.cancel_queued(key, delivery.cause, delivery.command_id)
-        if sequence is not None:
-            return ControlOutcome("applied", turn=key.name, applied_sequence=sequence)
-        # It left the queue meanwhile: it runs, or has ended.
-        return await self._cancel(key, delivery)
+        return None if sequence is None else ControlOutcome("applied", key.name, sequence)
+
+    async def _clear_queue(self, key: TurnKey, delivery: ControlDelivery) -> None:
+        """Cancel what waits behind a turn, before the turn ends: else its end would begin the next one."""
+        for waiting in await self._store.queued_turns(key.thread):
+            if waiting != key:
+                await self.cancel(waiting, delivery.cause)
 
     async def cancel(self, key: TurnKey, cause: str) -> None:
-        """Cancel a turn on the runtime's own account."""
-        live = self.supervisor.live.get(key)
-        if live is not None:
-            live.token.cancel(cause)
-            return
-        await self.supervisor.cancel_queued(key, cause, "")
+        """Cancel a turn on the runtime's own account, unless it has ended.
+
+        Raises:
+            NotFound: TURN_NOT_FOUND.
+        """
+        for _ in range(_LOOKS):
+            live = self.supervisor.live.get(key)
+            if live is not None:
+                live.token.cancel(cause)
+                return
+            if await self.supervisor.cancel_queued(key, cause, "") is not None:
+                return
+            if (await self._store.get_turn(key)).state.terminal:
+                return
+        raise _owned_by_nobody(key)
+
+
+def _owned_by_nobody(key: TurnKey) -> RuntimeError:
+    return RuntimeError(f"{key.name} is not at rest, and does not run here")

@@ -122,11 +122,12 @@ class ModelCall:
     def _waits(self, what: str, seconds: float, failure: StreamFailure) -> None:
         self._stop_timer()
         self._retries += 1
-        self._journal.emit(
-            Notice(NoticeSeverity.WARNING, f"model-{what}", f"{failure.kind.value}: {failure.message}"[:1000])
-        )
+        # `model.retry`, `model.fallback:NAME` and so on: the documented word is what stands before the colon.
+        reason = what.partition(":")[0].replace(".", "-").replace("_", "-")
+        text = f"{failure.kind.value}: {failure.message}"[:1000]
+        self._journal.emit(Notice(NoticeSeverity.WARNING, reason, text))
         if seconds > 0:
-            self._journal.emit(Waiting(what, seconds, self._retries + 1))
+            self._journal.emit(Waiting("retry", seconds, self._retries + 1))
 
     def _reasoning(self, event: ReasoningDelta) -> None:
         self.answer.reasoning.append(event.text)

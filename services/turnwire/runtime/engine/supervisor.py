@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -82,8 +82,12 @@ class Supervisor:
         """Refuse new turns from now on: the process is about to leave."""
         self._draining = True
 
-    async def start(self, command: StartCommand) -> Admitted:
+    async def start(
+        self, command: StartCommand, known: Callable[[TurnKey], None] | None = None
+    ) -> Admitted:
         """Admit a turn, or join the one that the same request made; a cancelled caller changes nothing.
+
+        `known` is told of the turn as soon as it is admitted, also when the caller has left by then.
 
         Raises:
             Unavailable: DRAINING, OVERLOADED.
@@ -92,7 +96,7 @@ class Supervisor:
             InvalidRequest: a limit above the agent's, a model or tool that the agent does not have.
             AlreadyExists, Conflict, Exhausted: see `Store.admit`.
         """
-        return await self._whole(self._start(command), "turn.start")
+        return await self._whole(self._start(command, known), "turn.start")
 
     async def _whole(self, work: Coroutine[Any, Any, _T], name: str) -> _T:
         """Run `work` to its end even when the caller leaves: what is claimed must also be run."""
@@ -101,24 +105,30 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _start(self, command: StartCommand) -> Admitted:
+    async def _start(self, command: StartCommand, known: Callable[[TurnKey], None] | None) -> Admitted:
         self._starting += 1
         try:
-            agent = await self._agent(command)
-            if isinstance(agent, TurnwireError):
-                # A repeat joins its turn whatever has changed since.
-                joined = await self._context.store.find(command)
-                if joined is None:
-                    raise agent
-                return joined
-            steps = command.spec.limits.steps or agent.limits.steps
-            admitted = await self._context.store.admit(command, agent.resource_name, agent.digest, steps)
-            if admitted.journal is not None:
-                self._run(agent, admitted, admitted.journal)
+            admitted = await self._admit(command)
+            if known is not None:
+                known(admitted.key)
             return admitted
         finally:
             self._starting -= 1
             self._settle_idle()
+
+    async def _admit(self, command: StartCommand) -> Admitted:
+        agent = await self._agent(command)
+        if isinstance(agent, TurnwireError):
+            # A repeat joins its turn whatever has changed since.
+            joined = await self._context.store.find(command)
+            if joined is None:
+                raise agent
+            return joined
+        steps = command.spec.limits.steps or agent.limits.steps
+        admitted = await self._context.store.admit(command, agent.resource_name, agent.digest, steps)
+        if admitted.journal is not None:
+            self._run(agent, admitted, admitted.journal)
+        return admitted
 
     async def _agent(self, command: StartCommand) -> AgentDefinition | TurnwireError:
         """Return the agent of a new turn, or why there can be none now."""

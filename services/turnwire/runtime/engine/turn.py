@@ -137,7 +137,7 @@ class TurnRunner:
 
     async def _steps(self) -> _End:
         model = resolve_model(self._context.models, self._agent, self._spec)
-        tools = await self._token.race(self._tools(), name="turn.tools.list")
+        tools = await self._token.race(self._tools(), name="turn.tools.list") if self._agent.tools else {}
         history = await self._history(model.provider)
         system = self._agent.system_text()
         if system:
@@ -147,7 +147,7 @@ class TurnRunner:
             self._token.check()
             self._step += 1
             self._journal.at(step=self._step)
-            self._journal.emit(StepStarted(self._step, max_steps, model.name))
+            self._journal.emit_soon(StepStarted(self._step, max_steps, model.name))
             answer = await self._call_model(model, history, tools)
             end = await self._settle_step(model, answer, history, tools)
             if end is not None:

@@ -54,6 +54,29 @@ class RetryModel(WrappedModel):
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None
     ) -> Started:
         """Begin with the first attempt that shows anything, or the last one."""
+        try:
+            return await self._attempt(request, on_sent, on_wait)
+        except _Again as first:
+            if self._settings.attempts == 1:
+                return [[first.failure]], _nothing()
+            failure = first
+        # Only a call that failed needs more than one try, and so the machinery for it.
+        return await self._repeat(failure, request, on_sent, on_wait)
+
+    async def _attempt(
+        self, request: ModelRequest, on_sent: OnSent | None, on_wait: OnWait | None
+    ) -> Started:
+        begun, rest = await begin(await self._inner.start(request, on_sent=on_sent, on_wait=on_wait))
+        failure = failure_in(begun[-1]) if begun else None
+        if failure is not None and self._passing(failure) and not any(map(has_visible, begun)):
+            await rest.aclose()
+            raise _Again(failure)
+        return begun, rest
+
+    async def _repeat(
+        self, first: _Again, request: ModelRequest, on_sent: OnSent | None, on_wait: OnWait | None
+    ) -> Started:
+        pending: list[_Again] = [first]
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self._settings.attempts),
             wait=self._wait,
@@ -63,12 +86,10 @@ class RetryModel(WrappedModel):
         )
 
         async def attempt() -> Started:
-            begun, rest = await begin(await self._inner.start(request, on_sent=on_sent, on_wait=on_wait))
-            failure = failure_in(begun[-1]) if begun else None
-            if failure is not None and self._passing(failure) and not any(map(has_visible, begun)):
-                await rest.aclose()
-                raise _Again(failure)
-            return begun, rest
+            # The first attempt has been made already: tenacity counts it and waits after it.
+            if pending:
+                raise pending.pop()
+            return await self._attempt(request, on_sent, on_wait)
 
         try:
             started: Started = await retrying(attempt)

@@ -18,14 +18,33 @@ __all__ = ["AdmitInput", "AdmittedKey", "Claimed", "admit", "claim_next", "find"
 
 EncodePage = Callable[[TurnKey, int, Sequence[TurnEvent]], bytes]
 
+# A thread that comes with its first turn: already claimed for it, with its message and its place taken.
 _INSERT_THREAD = (
-    "INSERT INTO threads (scope, thread_id, agent, title, metadata, labels, create_time, update_time)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    "INSERT INTO threads (scope, thread_id, agent, title, metadata, labels, create_time, update_time,"
+    " live_turn, owner, epoch, next_position, next_queue_position)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 2, 2) ON CONFLICT DO NOTHING"
 )
 _INSERT_TURN = (
     "INSERT INTO turns (scope, thread_id, turn_id, state, agent, agent_digest, request_id, fingerprint, spec,"
-    " subject, queue_position, max_steps, labels, metadata, cancel_on_disconnect, create_time)"
-    " VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " subject, queue_position, max_steps, labels, metadata, cancel_on_disconnect, create_time, episode,"
+    " start_time, input_message)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_INSERT_HEAD = "INSERT INTO turn_heads (scope, turn_id, epoch, next_sequence) VALUES (?, ?, ?, ?)"
+# One change of the thread for an admission: its place in the queue, and the claim when nothing is before it.
+_QUEUE = (
+    "UPDATE threads SET next_queue_position = next_queue_position + 1, version = version + 1, update_time = ?"
+    " WHERE scope = ? AND thread_id = ?"
+)
+_QUEUE_AND_CLAIM = (
+    "UPDATE threads SET next_queue_position = next_queue_position + 1, version = version + 1,"
+    " update_time = ?, live_turn = ?, owner = ?, epoch = epoch + 1, next_position = next_position + 1"
+    " WHERE scope = ? AND thread_id = ? RETURNING next_position - 1, epoch"
+)
+_CLAIM = (
+    "UPDATE threads SET live_turn = ?, owner = ?, epoch = epoch + 1, version = version + 1,"
+    " next_position = next_position + 1, update_time = ? WHERE scope = ? AND thread_id = ?"
+    " RETURNING next_position - 1, epoch"
 )
 _INSERT_PAGE = (
     "INSERT INTO pages (scope, turn_id, first_sequence, last_sequence, body) VALUES (?, ?, ?, ?, ?)"
@@ -106,19 +125,44 @@ def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) ->
             last_sequence="0",
         )
     now = time.time_ns()
-    thread_id = _thread(db, given, now)
-    key = TurnKey(scope, thread_id, mint_id())
+    if spec.new_thread is not None:
+        key = _new_thread(db, given, now)
+        return AdmittedKey(key, Disposition.STARTED, _begin(db, given, key, (1, 1, 1), encode_page, now))
+    key = TurnKey(scope, _known_thread(db, scope, spec), mint_id())
     live, queued, position = _place(db, key)
     _check_busy(spec, live, queued, given.queue_limit, key)
-    idle = not live and not queued
-    _insert_turn(db, given, key, position, now)
-    accepted = TurnAccepted(given.agent, command.request_id, 0 if idle else queued + 1)
-    if not idle:
-        db.execute(_INSERT_PAGE, (scope, key.turn_id, 1, 1, encode_page(key, 1, [accepted])))
-        return AdmittedKey(key, Disposition.QUEUED)
-    waiting = _Waiting(key, spec, given.agent, given.max_steps, 1, [accepted])
-    claimed = _claim(db, waiting, given.owner, encode_page, now)
-    return AdmittedKey(key, Disposition.STARTED, claimed)
+    if not live and not queued:
+        message_position, epoch = db.execute(
+            _QUEUE_AND_CLAIM, (now, key.turn_id, given.owner, scope, key.thread_id)
+        ).fetchone()
+        taken = (position, message_position, epoch)
+        return AdmittedKey(key, Disposition.STARTED, _begin(db, given, key, taken, encode_page, now))
+    accepted = TurnAccepted(given.agent, command.request_id, queued + 1)
+    _insert_turn(db, given, key, position, now, "")
+    db.execute(_QUEUE, (now, scope, key.thread_id))
+    db.execute(_INSERT_HEAD, (scope, key.turn_id, 0, 2))
+    db.execute(_INSERT_PAGE, (scope, key.turn_id, 1, 1, encode_page(key, 1, [accepted])))
+    return AdmittedKey(key, Disposition.QUEUED)
+
+
+def _begin(
+    db: sqlite3.Connection,
+    given: AdmitInput,
+    key: TurnKey,
+    taken: tuple[int, int, int],
+    encode_page: EncodePage,
+    now: int,
+) -> Claimed:
+    """Write a turn as running. `taken`: its place in the queue, the position of its message, the epoch."""
+    place, position, epoch = taken
+    message_id = mint_id()
+    _insert_turn(db, given, key, place, now, message_id)
+    accepted = TurnAccepted(given.agent, given.command.request_id, 0)
+    waiting = _Waiting(key, given.command.spec, given.agent, given.max_steps, 1, [accepted])
+    claimed = _claimed(waiting, epoch, position, message_id, encode_page)
+    db.execute(_INSERT_HEAD, (key.scope, key.turn_id, epoch, claimed.next_sequence))
+    _write_claim(db, claimed, position, message_id, now)
+    return claimed
 
 
 def find(db: sqlite3.Connection, command: StartCommand, fingerprint: str = "") -> TurnKey | None:
@@ -139,28 +183,36 @@ def find(db: sqlite3.Connection, command: StartCommand, fingerprint: str = "") -
     return key
 
 
-def _thread(db: sqlite3.Connection, given: AdmitInput, now: int) -> str:
-    scope, spec = given.command.scope, given.command.spec
-    new = spec.new_thread
-    if new is not None:
-        thread_id = new.thread_id or mint_id()
-        values = (
-            scope,
-            thread_id,
-            given.agent,
-            new.title,
-            encode(new.metadata),
-            encode(new.labels),
-            now,
-            now,
+def _new_thread(db: sqlite3.Connection, given: AdmitInput, now: int) -> TurnKey:
+    """Create the thread that a turn comes with, claimed for it. Raises AlreadyExists (THREAD_ID_USED)."""
+    scope, new = given.command.scope, given.command.spec.new_thread
+    assert new is not None
+    key = TurnKey(scope, new.thread_id or mint_id(), mint_id())
+    metadata = encode(new.metadata) if new.metadata else "{}"
+    labels = encode(new.labels) if new.labels else "{}"
+    values = (
+        scope,
+        key.thread_id,
+        given.agent,
+        new.title,
+        metadata,
+        labels,
+        now,
+        now,
+        key.turn_id,
+        given.owner,
+    )
+    if db.execute(_INSERT_THREAD, values).rowcount != 1:
+        raise AlreadyExists(
+            f"{key.thread.name} is or was in use: choose another id",
+            reason="THREAD_ID_USED",
+            thread=key.thread.name,
         )
-        if db.execute(_INSERT_THREAD, values).rowcount != 1:
-            raise AlreadyExists(
-                f"threads/{thread_id} is or was in use: choose another id",
-                reason="THREAD_ID_USED",
-                thread=f"threads/{thread_id}",
-            )
-        return thread_id
+    return key
+
+
+def _known_thread(db: sqlite3.Connection, scope: str, spec: TurnSpec) -> str:
+    """Return the id of the thread that a turn is for. Raises NotFound, Conflict (THREAD_CHANGED)."""
     thread_id = spec.thread.rpartition("/")[2]
     row = db.execute(
         "SELECT version FROM threads WHERE scope = ? AND thread_id = ? AND delete_time IS NULL",
@@ -208,15 +260,20 @@ def _check_busy(spec: TurnSpec, live: str, queued: int, limit: int, key: TurnKey
         )
 
 
-def _insert_turn(db: sqlite3.Connection, given: AdmitInput, key: TurnKey, position: int, now: int) -> None:
+def _insert_turn(
+    db: sqlite3.Connection, given: AdmitInput, key: TurnKey, position: int, now: int, input_message: str
+) -> None:
+    """Insert a turn: running when it has its input message, else queued."""
     command = given.command
     spec = command.spec
+    running = bool(input_message)
     db.execute(
         _INSERT_TURN,
         (
             key.scope,
             key.thread_id,
             key.turn_id,
+            "running" if running else "queued",
             given.agent,
             given.agent_digest,
             command.request_id,
@@ -225,20 +282,14 @@ def _insert_turn(db: sqlite3.Connection, given: AdmitInput, key: TurnKey, positi
             command.subject,
             position,
             given.max_steps,
-            encode(spec.labels),
-            encode(spec.metadata),
+            encode(spec.labels) if spec.labels else "{}",
+            encode(spec.metadata) if spec.metadata else "{}",
             command.cancel_on_disconnect,
             now,
+            int(running),
+            now if running else 0,
+            input_message,
         ),
-    )
-    db.execute(
-        "INSERT INTO turn_heads (scope, turn_id, epoch, next_sequence) VALUES (?, ?, 0, 2)",
-        (key.scope, key.turn_id),
-    )
-    db.execute(
-        "UPDATE threads SET next_queue_position = next_queue_position + 1, version = version + 1,"
-        " update_time = ? WHERE scope = ? AND thread_id = ?",
-        (now, key.scope, key.thread_id),
     )
 
 
@@ -264,20 +315,12 @@ def claim_next(
 def _claim(
     db: sqlite3.Connection, waiting: _Waiting, owner: str, encode_page: EncodePage, now: int
 ) -> Claimed:
-    """Take the thread for a turn: epoch, state, user message and TurnStarted in one transaction."""
-    key, first_sequence = waiting.key, waiting.first_sequence
+    """Take the thread for a queued turn: epoch, state, user message and TurnStarted in one transaction."""
+    key = waiting.key
     place = (key.scope, key.thread_id)
     message_id = mint_id()
-    position, epoch = db.execute(
-        "UPDATE threads SET live_turn = ?, owner = ?, epoch = epoch + 1, version = version + 1,"
-        " next_position = next_position + 1, update_time = ? WHERE scope = ? AND thread_id = ?"
-        " RETURNING next_position - 1, epoch",
-        (key.turn_id, owner, now, *place),
-    ).fetchone()
-    started = TurnStarted(1, EpisodeKind.START, epoch, f"{key.thread.name}/messages/{message_id}")
-    events = [*waiting.before, started]
-    next_sequence = first_sequence + len(events)
-    page = encode_page(key, first_sequence, events)
+    position, epoch = db.execute(_CLAIM, (key.turn_id, owner, now, *place)).fetchone()
+    claimed = _claimed(waiting, epoch, position, message_id, encode_page)
     db.execute(
         "UPDATE turns SET state = 'running', episode = 1, start_time = ?, input_message = ?"
         " WHERE scope = ? AND thread_id = ? AND turn_id = ?",
@@ -285,13 +328,18 @@ def _claim(
     )
     db.execute(
         "UPDATE turn_heads SET epoch = ?, next_sequence = ? WHERE scope = ? AND turn_id = ?",
-        (epoch, next_sequence, key.scope, key.turn_id),
+        (epoch, claimed.next_sequence, key.scope, key.turn_id),
     )
-    db.execute(_INSERT_PAGE, (key.scope, key.turn_id, first_sequence, next_sequence - 1, page))
-    origin = MessageOrigin.REQUEST.value
-    db.execute(_INSERT_MESSAGE, (*place, position, message_id, key.turn_id, origin, now, now))
-    for index, part in enumerate(waiting.spec.parts):
-        db.execute(_INSERT_PART, (*place, message_id, index, *part_values(ContentPart(part))))
+    _write_claim(db, claimed, position, message_id, now)
+    return claimed
+
+
+def _claimed(
+    waiting: _Waiting, epoch: int, position: int, message_id: str, encode_page: EncodePage
+) -> Claimed:
+    key, first_sequence = waiting.key, waiting.first_sequence
+    started = TurnStarted(1, EpisodeKind.START, epoch, f"{key.thread.name}/messages/{message_id}")
+    events = [*waiting.before, started]
     return Claimed(
         key,
         waiting.spec,
@@ -299,7 +347,19 @@ def _claim(
         waiting.max_steps,
         epoch,
         first_sequence,
-        next_sequence,
-        page,
+        first_sequence + len(events),
+        encode_page(key, first_sequence, events),
         first=position == 1,
     )
+
+
+def _write_claim(db: sqlite3.Connection, claimed: Claimed, position: int, message_id: str, now: int) -> None:
+    """Write the claim's page and the user message."""
+    key = claimed.key
+    place = (key.scope, key.thread_id)
+    page = (key.scope, key.turn_id, claimed.first_sequence, claimed.next_sequence - 1, claimed.page)
+    db.execute(_INSERT_PAGE, page)
+    origin = MessageOrigin.REQUEST.value
+    db.execute(_INSERT_MESSAGE, (*place, position, message_id, key.turn_id, origin, now, now))
+    for index, part in enumerate(claimed.spec.parts):
+        db.execute(_INSERT_PART, (*place, message_id, index, *part_values(ContentPart(part))))

@@ -17,9 +17,10 @@ from turnwire.storage.units import Statement, UnitRejected
 
 __all__ = ["Journal", "finish_statements"]
 
-_BUMP = "UPDATE threads SET version = version + 1, update_time = ? WHERE scope = ? AND thread_id = ?"
+# The time of a thread moves with the claim and the end of a turn, so its index is left alone in between.
+_BUMP = "UPDATE threads SET version = version + 1 WHERE scope = ? AND thread_id = ?"
 _TAKE_POSITION = (
-    "UPDATE threads SET version = version + 1, update_time = ?, next_position = next_position + 1"
+    "UPDATE threads SET version = version + 1, next_position = next_position + 1"
     " WHERE scope = ? AND thread_id = ?"
 )
 _OPEN_MESSAGE = (
@@ -119,6 +120,7 @@ class Journal:
         self._calls: dict[str, tuple[CallPart, int, int]] = {}
         # The hot path goes to the log without a layer between.
         self.emit = log.emit
+        self.emit_soon = log.emit_soon
 
     @property
     def next_sequence(self) -> int:
@@ -149,9 +151,9 @@ class Journal:
             statements.append(
                 Statement(_OPEN_MESSAGE, (self._message_id, self.key.turn_id, now, now, *self._place), 1)
             )
-            statements.append(Statement(_TAKE_POSITION, (now, *self._place)))
+            statements.append(Statement(_TAKE_POSITION, self._place))
         else:
-            statements.append(Statement(_BUMP, (now, *self._place)))
+            statements.append(Statement(_BUMP, self._place))
         held = self.log.next_sequence + len(events) - 1
         for part in parts:
             statements.append(self._insert(part))

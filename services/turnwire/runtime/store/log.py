@@ -115,7 +115,7 @@ class TurnLog:
         return sequence
 
     def emit_soon(self, event: TurnEvent) -> int:
-        """Append an event that may wait a moment for company: it is committed with the next one at the latest.
+        """Append an event that may wait a moment for company, then is committed with it.
 
         It spares a commit and a message for an event that others nearly always follow at once.
         """
@@ -159,6 +159,9 @@ class TurnLog:
         last = self.next_sequence - 1
         if last <= self.committed and not self._statements:
             return
+        if not self._marked:
+            self._marked = True
+            self._writer.mark(self, True)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._flushes.append((last, future))
         # Shielded by nature: the future is not the commit, and a cancelled waiter leaves the commit alone.

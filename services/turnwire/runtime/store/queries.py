@@ -23,6 +23,7 @@ __all__ = [
     "list_messages",
     "list_threads",
     "list_turns",
+    "queued_turns",
     "read_pages",
     "thread_snapshot",
     "transcript",
@@ -96,6 +97,16 @@ def list_turns(
         params.extend(before)
     sql += " ORDER BY t.create_time DESC, t.turn_id DESC LIMIT ?"
     return [turn_row(r) for r in db.execute(sql, (*params, count))]
+
+
+def queued_turns(db: sqlite3.Connection, thread: ThreadKey) -> Sequence[TurnKey]:
+    """Return the turns that wait in a thread, in their order."""
+    rows = db.execute(
+        "SELECT turn_id FROM turns WHERE scope = ? AND thread_id = ? AND state = 'queued'"
+        " ORDER BY queue_position",
+        (thread.scope, thread.thread_id),
+    )
+    return [TurnKey(thread.scope, thread.thread_id, turn_id) for (turn_id,) in rows]
 
 
 def list_threads(

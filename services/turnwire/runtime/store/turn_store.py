@@ -210,6 +210,10 @@ class TurnStore:
         """Return the bare id of a thread's live turn, empty when none is. Raises NotFound."""
         return await self.read(lambda db: queries.get_thread(db, thread).live_turn)
 
+    async def queued_turns(self, thread: ThreadKey) -> Sequence[TurnKey]:
+        """Return the turns that wait in a thread, in their order."""
+        return await self.read(lambda db: queries.queued_turns(db, thread))
+
     async def applied_command(self, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
         """Return turn, kind, duplicated command and sequence of a command that took effect."""
         return await self.read(lambda db: queries.applied_command(db, scope, command_id))
