@@ -368,3 +368,37 @@ async def test_joined_pages_keep_to_the_limits_of_a_page(store: TurnStore) -> No
     for message in messages:
         assert len(message) <= MAX_PAGE_BYTES
         assert len(events(message)) <= MAX_PAGE_EVENTS
+
+
+async def test_an_event_that_waits_for_company_is_committed_with_the_next_one(store: TurnStore) -> None:
+    key, journal = await begin(store)
+    assert journal.emit_soon(TextDelta("first")) == 3
+    assert journal.emit(TextDelta("second")) == 4
+    await journal.flush()
+    assert (3, 4) in [(first, last) for first, last, *_ in await stored(store, key.turn_id)]
+
+
+async def test_an_event_that_waits_for_company_in_vain_is_committed_alone(store: TurnStore) -> None:
+    key, journal = await begin(store)
+    log = store.log_of(key)
+    assert log is not None
+    journal.emit_soon(TextDelta("alone"))
+    async with asyncio.timeout(5):
+        while log.committed < 3:
+            await log.wait()
+
+
+async def test_a_flush_does_not_wait_for_company(store: TurnStore) -> None:
+    _, journal = await begin(store)
+    journal.emit_soon(TextDelta("alone"))
+    async with asyncio.timeout(5):
+        await journal.flush()
+    assert journal.log.committed == 3
+
+
+async def test_company_that_never_comes_after_the_end_is_nothing(store: TurnStore) -> None:
+    key, journal = await begin(store)
+    journal.emit_soon(TextDelta("last words"))
+    await end(journal)
+    journal.emit_soon(TextDelta("too late"))
+    assert kinds(await history(store, key))[2:] == ["text_delta", "turn_finished"]
