@@ -21,16 +21,12 @@ def shout(text: str) -> str:
     return text.upper()
 
 
-# Opening the named pipe blocks until the test opens its other end.
+# Opening a named pipe blocks until somebody opens its other end: the test writes to let the tool go on, and
+# reads to learn that it is over.
+_HELD = 'echo begun >> "$0"; echo started; read -r line < "$1"; echo over >> "$0"; : > "$1"'
 held = command_tool(
     "held",
-    [
-        "bash",
-        "-c",
-        'echo begun >> "$0"; echo started; read -r line < "$1"; echo over >> "$0"',
-        "{file}",
-        "{pipe}",
-    ],
+    ["bash", "-c", _HELD, "{file}", "{pipe}"],
     description="Leave a line in a file, wait for a named pipe, leave another line.",
     parameters={"file": Parameter(), "pipe": Parameter()},
     cancel_note="It waited for a pipe.",
