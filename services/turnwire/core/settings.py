@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -32,6 +33,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _MIB = 1024 * 1024
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach `host`: a name or an address without port."""
     bare = host.strip("[]")

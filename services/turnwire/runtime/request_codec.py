@@ -44,6 +44,8 @@ MAX_INPUT_BYTES = 2 * 1024 * 1024
 MAX_PART_BYTES = 1024 * 1024
 MAX_LABELS = 16
 MAX_METADATA_BYTES = 16 * 1024
+# What most requests leave out, made once.
+_NO_CHOICE, _NO_OPTIONS, _NO_LIMITS = ToolChoiceSpec(), OptionsSpec(), TurnLimits()
 LONGEST_SECONDS = 366 * 86400.0
 
 _BUSY = {
@@ -92,9 +94,9 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
         agent=agent_name(spec.agent, "spec.agent") if spec.agent else "",
         parts=_parts(spec.input.parts, "spec.input.parts"),
         allowed_tools=tuple(require_clean(t, "spec.allowed_tools") for t in spec.allowed_tools),
-        tool_choice=_tool_choice(spec.tool_choice),
-        options=_options(spec.model_options),
-        limits=_limits(spec.limits),
+        tool_choice=_tool_choice(spec.tool_choice) if spec.HasField("tool_choice") else _NO_CHOICE,
+        options=_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
+        limits=_limits(spec.limits) if spec.HasField("limits") else _NO_LIMITS,
         busy_policy=_BUSY[spec.busy_policy],
         expected_version=spec.expected_version if spec.HasField("expected_version") else None,
         metadata=_texts(spec.metadata, "spec.metadata", MAX_METADATA_BYTES),
