@@ -1,0 +1,201 @@
+"""The services as processes: they leave without breaking a turn, tell how they are, refuse a wrong start."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+
+from support.cluster import Process
+from support.strict_provider import Hold, says
+from support.turn_rig import Stream, TurnRig, turn_rig
+from turnwire.api.runtime.v1.turn_pb2 import TurnState
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+RUNTIME_V1 = "turnwire.api.runtime.v1"
+SERVICES = {
+    "runtime": [f"{RUNTIME_V1}.{name}Service" for name in ("Agent", "Graph", "Thread", "Turn")],
+    "control": ["turnwire.api.control.v1.ControlService"],
+    "executor": ["turnwire.api.executor.v1.ToolExecutorService"],
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TurnRig]:
+    async with turn_rig(tmp_path_factory.mktemp("processes")) as rig:
+        yield rig
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def leaving(rig: TurnRig) -> AsyncIterator[TurnRig]:
+    """The rig, for a test that ends the runtime: it runs again afterwards."""
+    yield rig
+    await rig.cluster.runtime.kill()
+    await rig.cluster.runtime.start()
+    rig.connect()
+
+
+async def watch_health(channel: grpc.aio.Channel, name: str, state: int) -> None:
+    """Wait until a name has a state."""
+    request = health_pb2.HealthCheckRequest(service=name)
+    async for answer in HealthStub(channel).Watch(request):
+        if answer.status == state:
+            return
+    raise AssertionError(f"the watch of {name} ended")
+
+
+async def begun(rig: TurnRig, model: str) -> tuple[Stream, Hold]:
+    """A turn in the middle of its model stream."""
+    hold = Hold()
+    rig.provider.queue(model, says("one ", hold, "two"))
+    stream = rig.run(rig.request(f"openai:{model}"))
+    await stream.until("text_delta")
+    return stream, hold
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    trailer: Any = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
+    info = error_details_pb2.ErrorInfo()
+    assert status_pb2.Status.FromString(trailer).details[0].Unpack(info)
+    return info.reason
+
+
+async def test_on_term_health_goes_first_and_the_running_turn_finishes(leaving: TurnRig) -> None:
+    rig, runtime = leaving, leaving.cluster.runtime
+    channel = rig.cluster.channel()
+    async with asyncio.timeout(90):
+        stream, hold = await begun(rig, "leave-whole")
+        queued = rig.run(rig.request("openai:leave-queued", thread=stream.header.thread))
+        await queued.opened()
+        runtime.signal(signal.SIGTERM)
+        for name in ("", *SERVICES["runtime"], "link.control"):
+            await watch_health(channel, name, NOT_SERVING)
+        await watch_health(channel, "liveness", SERVING)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await rig.whole("openai:leave-new")
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert reason_of(refused.value) == "DRAINING"
+        hold.set()
+        end = (await stream.rest())[-1].turn_finished
+        assert (end.state, end.text) == (TurnState.TURN_STATE_COMPLETED, "one two")
+        assert await runtime.wait() == 0
+        # What waited was not begun and not lost.
+        assert rig.provider.requests["leave-queued"] == []
+        await runtime.start()
+        rig.connect()
+        assert (await rig.watch(queued.header.turn).rest())[-1].turn_finished.text == "done"
+
+
+async def test_a_second_term_ends_it_quickly_and_the_turn_is_told_as_cut_off(leaving: TurnRig) -> None:
+    rig, runtime = leaving, leaving.cluster.runtime
+    async with asyncio.timeout(90):
+        stream, _ = await begun(rig, "leave-now")
+        runtime.signal(signal.SIGTERM)
+        await watch_health(rig.cluster.channel(), "", NOT_SERVING)
+        asked = time.monotonic()
+        runtime.signal(signal.SIGTERM)
+        assert await runtime.wait() == 1
+        assert time.monotonic() - asked < 5
+        await runtime.start()
+        rig.connect()
+        end = (await rig.watch(stream.header.turn).rest())[-1].turn_finished
+    assert end.state == TurnState.TURN_STATE_FAILED
+    assert "the runtime was" in end.error.message
+
+
+async def test_a_turn_that_outlives_the_grace_ends_truthfully(leaving: TurnRig) -> None:
+    rig, runtime = leaving, leaving.cluster.runtime
+    async with asyncio.timeout(90):
+        await runtime.kill()
+        runtime.environment["TURNWIRE_RUNTIME_DRAIN__STOP_GRACE_SECONDS"] = "12"
+        await runtime.start()
+        rig.connect()
+        stream, _ = await begun(rig, "leave-late")
+        assert await runtime.terminate() == 0
+        end = (await stream.rest())[-1].turn_finished
+        del runtime.environment["TURNWIRE_RUNTIME_DRAIN__STOP_GRACE_SECONDS"]
+    assert (end.state, end.stop_reason) == (TurnState.TURN_STATE_FAILED, "error")
+    assert (end.text, end.error.message) == (
+        "one ",
+        "the runtime was stopped while the turn was running",
+    )
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_health_and_reflection_know_each_service_by_its_full_name(rig: TurnRig, name: str) -> None:
+    process = next(p for p in rig.cluster.processes if p.name == name)
+    channel = rig.cluster.channel(process)
+    async with asyncio.timeout(30):
+        for service in ("", "liveness", *SERVICES[name]):
+            request = health_pb2.HealthCheckRequest(service=service)
+            assert (await HealthStub(channel).Check(request)).status == SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as unknown:
+            await HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="turnwire.Nothing"))
+        assert unknown.value.code() == grpc.StatusCode.NOT_FOUND
+        listing = reflection_pb2.ServerReflectionRequest(list_services="")
+        call = ServerReflectionStub(channel).ServerReflectionInfo(iter([listing]))
+        answers = [answer async for answer in call]
+    listed = {service.name for answer in answers for service in answer.list_services_response.service}
+    assert {*SERVICES[name], "grpc.health.v1.Health"} <= listed
+    assert (
+        not {service for services in SERVICES.values() for service in services} - {*SERVICES[name]} & listed
+    )
+
+
+async def refused_start(process: Process, *words: str) -> str:
+    """Start a process that must refuse; returns its last words."""
+    await process.launch(*words)
+    assert await process.wait() == 2, process.told()
+    text = process.told()
+    assert "Traceback" not in text
+    start = text.index(f"turnwire-{process.name} cannot start:")
+    return text[start:]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_a_start_that_cannot_be_is_refused_in_clear_words(
+    rig: TurnRig, name: str, tmp_path: Path
+) -> None:
+    running = next(p for p in rig.cluster.processes if p.name == name)
+    beside = Process(name, tmp_path, running.environment, rig.cluster.data)
+    taken = Process(name, tmp_path, running.environment, tmp_path / "data")
+    taken.port = running.port
+    exposed = Process(name, tmp_path, running.environment, tmp_path / "open")
+    async with asyncio.timeout(90):
+        text = await refused_start(beside)
+        assert f"{name}.db is in use by process {running.pid}" in text
+        text = await refused_start(taken)
+        assert f"127.0.0.1:{running.port}" in text
+        text = await refused_start(exposed, "--host", "0.0.0.0")
+        assert "refusing to listen on 0.0.0.0" in text
+        assert "tls_cert" in text
+        assert "tokens_file" in text
+    # The one that runs was not touched.
+    request = health_pb2.HealthCheckRequest(service=SERVICES[name][0])
+    assert (await HealthStub(rig.cluster.channel(running)).Check(request)).status == SERVING
+
+
+async def test_an_agent_file_with_a_mistake_is_named_with_its_field(rig: TurnRig, tmp_path: Path) -> None:
+    agents = tmp_path / "agents"
+    agents.mkdir()
+    (agents / "wrong.yaml").write_text("model: 'demo:'\nverbose: true\n", encoding="utf-8")
+    environment = {**rig.cluster.runtime.environment, "TURNWIRE_RUNTIME_AGENTS": str(agents)}
+    async with asyncio.timeout(60):
+        text = await refused_start(Process("runtime", tmp_path, environment, tmp_path / "data"))
+    assert "wrong.yaml" in text
+    assert "verbose" in text
