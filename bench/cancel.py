@@ -24,7 +24,7 @@ import grpc.aio
 
 from bench.contestants import Reader
 from bench.figures import Gate, percentile
-from bench.meter import load, machine_speed
+from bench.meter import machine
 from bench.mock_client import Mock
 from bench.process import Process, module
 from bench.services import Services, follow
@@ -172,6 +172,17 @@ def match_aborts(targets: Sequence[Target], aborts: Sequence[float]) -> None:
         target.model_closed = min((t for t in aborts if target.sent <= t < until), default=float("inf"))
 
 
+async def all_aborts(mock: Mock, number: int) -> list[float]:
+    """When the model saw its connections closed; returns once there are `number` of them, or after 5 s."""
+    aborts: list[float] = []
+    for _ in range(50):
+        aborts = [float(when) for when, _ in (await mock.stats())["aborts"]]
+        if len(aborts) >= number:
+            break
+        await asyncio.sleep(0.1)
+    return aborts
+
+
 async def run_bench(cancels: int, streams: int) -> Findings:
     """Start everything, run, and clean up."""
     findings = Findings()
@@ -191,7 +202,7 @@ async def run_bench(cancels: int, streams: int) -> Findings:
                 beside = await bench.streams(streams)
                 await mock.reset()
                 await bench.run(cancels, findings)
-                match_aborts(findings.targets, [t for t, _ in (await mock.stats())["aborts"]])
+                match_aborts(findings.targets, await all_aborts(mock, cancels))
                 for target in beside:
                     await bench.cancel(target)
         finally:
@@ -241,7 +252,7 @@ def gates(findings: Findings) -> list[Gate]:
 
 async def run(options: argparse.Namespace) -> int:
     """Run and report; returns 1 when a gate is closed."""
-    print(f"machine: speed probe {machine_speed() * 1e3:.1f} ms, load {load():.2f}")
+    print(machine())
     print(f"cancel: {options.cancels} turns one after another beside {options.streams} streams", flush=True)
     findings = await run_bench(options.cancels, options.streams)
     found = gates(findings)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
+
+from bench.figures import percentile
 
 PROC = Path("/proc")
 # What `machine_speed` says on the machine that absolute figures are stated for.
@@ -101,6 +106,33 @@ def machine_speed() -> float:
         json.loads(json.dumps(table))
         best = min(best, time.process_time() - begin)
     return best
+
+
+def commit_seconds(commits: int = 50) -> list[float]:
+    """Times of small synchronous commits on the disk of temporary files: what a durable answer waits for."""
+    times: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="turnwire-bench-") as folder:
+        database = sqlite3.connect(Path(folder) / "probe.db", isolation_level=None)
+        with closing(database):
+            database.execute("pragma journal_mode=wal")
+            database.execute("pragma synchronous=full")
+            database.execute("create table probe(body blob)")
+            for _ in range(commits):
+                begin = time.monotonic()
+                database.execute("insert into probe values(?)", (b"0" * 500,))
+                times.append(time.monotonic() - begin)
+                time.sleep(0.005)
+    return times
+
+
+def machine() -> str:
+    """How the machine is just now, in one line of the report."""
+    commits = commit_seconds()
+    typical, slow = (percentile(commits, share) * 1e3 for share in (0.5, 0.99))
+    return (
+        f"machine: speed probe {machine_speed() * 1e3:.1f} ms, load {load():.2f},"
+        f" commit probe p50 {typical:.2f} p99 {slow:.2f} ms"
+    )
 
 
 def load() -> float:

@@ -22,7 +22,7 @@ from typing import Any
 from bench.contestants import Bare, Cancellable, Contestant, Floor
 from bench.figures import Gate, pair_ratios, percentile, spread
 from bench.measure import Sample, measure, warm_up
-from bench.meter import CpuMeter, ProcessEnded, load, machine_speed
+from bench.meter import CpuMeter, ProcessEnded, machine
 from bench.mock_client import Mock
 from bench.services import Ours
 from bench.settings import shipped_settings, synchronous
@@ -166,7 +166,7 @@ def quick(workload: Workload) -> Workload:
 async def run(options: argparse.Namespace) -> int:
     """Run what the options ask for; returns 1 when a gate is closed."""
     names = options.contestants.split(",")
-    print(f"machine: speed probe {machine_speed() * 1e3:.1f} ms, load {load():.2f}; pairs {options.pairs}")
+    print(f"{machine()}; pairs {options.pairs}")
     print("shipped settings: " + ", ".join(f"{key} {value}" for key, value in shipped_settings().items()))
     cells: list[Cell] = []
     closed: list[Gate] = []
@@ -177,7 +177,7 @@ async def run(options: argparse.Namespace) -> int:
         found = gates(cell)[:1] if options.quick else gates(cell)
         closed += [gate for gate in found if not gate.passed]
         print("\n".join([*rows(cell), *(f"  {gate.show()}" for gate in found)]), flush=True)
-    print(f"machine: speed probe {machine_speed() * 1e3:.1f} ms, load {load():.2f}")
+    print(machine())
     if options.json is not None:
         options.json.write_text(json.dumps([as_json(cell) for cell in cells], indent=1), encoding="utf-8")
     print("FAIL: " + ", ".join(gate.name for gate in closed) if closed else "PASS: every gate is open")

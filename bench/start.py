@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.figures import Gate, spread
-from bench.meter import NOMINAL_SPEED, cpu_seconds, load, machine_speed, status_mib, tree
+from bench.meter import NOMINAL_SPEED, cpu_seconds, machine, machine_speed, status_mib, tree
 from bench.process import Process, script
 
 SERVICES = ("runtime", "control", "executor")
@@ -76,7 +76,7 @@ def heavy_modules(lines: Iterable[str], number: int = HEAVIEST) -> list[tuple[st
 
 async def run(options: argparse.Namespace) -> int:
     """Report each service; returns 1 when a gate is closed."""
-    print(f"machine: speed probe {machine_speed() * 1e3:.1f} ms, load {load():.2f}")
+    print(machine())
     print(f"CPU is scaled to a machine whose speed probe takes {NOMINAL_SPEED * 1e3:.0f} ms")
     closed: list[str] = []
     for service in options.services.split(","):
