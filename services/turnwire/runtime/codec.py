@@ -6,6 +6,7 @@ import base64
 
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.runtime.v1 import content_pb2, message_pb2, thread_pb2, turn_event_pb2, turn_pb2
+from turnwire.core.text import cut
 from turnwire.extend.events import MessageOrigin, TurnState
 from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText, StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
@@ -21,9 +22,13 @@ from turnwire.runtime.event_codec import (
     usage_summary_to_proto,
 )
 
-__all__ = ["DISPOSITIONS", "message_to_proto", "thread_to_proto", "turn_to_proto"]
+__all__ = ["DISPOSITIONS", "MAX_MESSAGE_BYTES", "message_to_proto", "thread_to_proto", "turn_to_proto"]
 
 DISPOSITIONS = enum_table(Disposition, turn_pb2.TurnDisposition, "TURN_DISPOSITION_")
+# Of one message; an answer of 4 MiB also holds other things.
+MAX_MESSAGE_BYTES = 2_500_000
+_SHORT_BYTES = 4096
+_LEFT_OUT = "[The rest is left out here: the events of the turn hold all of it.]"
 _ROLES = {
     "user": message_pb2.MESSAGE_ROLE_USER,
     "assistant": message_pb2.MESSAGE_ROLE_ASSISTANT,
@@ -81,8 +86,11 @@ def thread_to_proto(row: ThreadRow) -> thread_pb2.Thread:
 
 
 def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message:
-    """Return the resource of a message; `thread` is the thread's name."""
-    return message_pb2.Message(
+    """Return the resource of a message; `thread` is the thread's name.
+
+    A message of many long results would be above what one answer may hold: it is shortened, and says so.
+    """
+    found = message_pb2.Message(
         name=f"{thread}/messages/{message.message_id}",
         position=message.position,
         role=_ROLES[message.role],
@@ -96,6 +104,30 @@ def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message
         update_time=timestamp(message.update_time),
         interrupted_reason=message.interrupted_reason,
     )
+    if found.ByteSize() > MAX_MESSAGE_BYTES:
+        _shorten(found)
+    return found
+
+
+def _shorten(message: message_pb2.Message) -> None:
+    """Take out what is least missed until the message fits: bytes of results, long results, oldest parts."""
+    calls = [part.tool_call for part in message.parts if part.HasField("tool_call")]
+    for call in calls:
+        for part in call.parts:
+            part.ClearField("data")
+    for call in calls:
+        if message.ByteSize() <= MAX_MESSAGE_BYTES:
+            return
+        kept = cut(call.content, _SHORT_BYTES)
+        if len(kept) < len(call.content):
+            call.content = f"{kept}\n{_LEFT_OUT}"
+    if message.ByteSize() <= MAX_MESSAGE_BYTES:
+        return
+    while len(message.parts) > 1 and message.ByteSize() > MAX_MESSAGE_BYTES:
+        del message.parts[0]
+    note = message_pb2.MessagePart(step=message.parts[0].step)
+    note.content.text.text = _LEFT_OUT
+    message.parts.insert(0, note)
 
 
 def _message_part(part: ContentPart | ReasoningText | CallPart) -> message_pb2.MessagePart:

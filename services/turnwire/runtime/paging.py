@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from turnwire.core.errors import FieldViolation, InvalidRequest
 from turnwire.core.text import require_clean
-from turnwire.runtime.store.queries import Filter
+from turnwire.runtime.store.queries import MAX_PAGE_BYTES, Filter
 
-__all__ = ["FilterField", "page_size", "parse_filter", "read_token", "write_token"]
+__all__ = ["FilterField", "fitting", "page_size", "parse_filter", "read_token", "write_token"]
 
 DEFAULT_PAGE, LARGEST_PAGE = 50, 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,6 +33,25 @@ def page_size(asked: int) -> int:
         text = "must not be negative"
         raise InvalidRequest(f"page_size {text}", violations=[FieldViolation("page_size", text)])
     return min(asked or DEFAULT_PAGE, LARGEST_PAGE)
+
+
+class _Sized(Protocol):
+    def ByteSize(self) -> int: ...
+
+
+M = TypeVar("M", bound=_Sized)
+
+
+def fitting(messages: Iterable[M]) -> list[M]:
+    """Return the messages that fit into one page, at least the first."""
+    found: list[M] = []
+    size = 0
+    for message in messages:
+        size += message.ByteSize()
+        if found and size > MAX_PAGE_BYTES:
+            break
+        found.append(message)
+    return found
 
 
 def _bind(*bound: str) -> str:

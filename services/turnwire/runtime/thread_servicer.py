@@ -9,15 +9,12 @@ from turnwire.api.runtime.v1 import thread_service_pb2_grpc as grpc_pb
 from turnwire.runtime import codec, request_codec
 from turnwire.runtime.domain.turn import ThreadKey
 from turnwire.runtime.engine.agents import AgentCatalog
-from turnwire.runtime.paging import FilterField, page_size, parse_filter, read_token, write_token
+from turnwire.runtime.paging import FilterField, fitting, page_size, parse_filter, read_token, write_token
 from turnwire.runtime.store import queries
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.wire.auth import current_principal
 
 __all__ = ["ThreadServicer"]
-
-# A page of messages also ends here, whatever its count.
-MAX_PAGE_BYTES = 1024 * 1024
 
 _FILTER: dict[str, FilterField] = {"agent": ("agent", "text"), "create_time": ("create_time", "time")}
 
@@ -59,11 +56,12 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
         bound = (scope, request.filter)
         before = read_token(request.page_token, *bound)
         rows = await self._store.read(lambda db: queries.list_threads(db, scope, where, before, size + 1))
+        threads = fitting(codec.thread_to_proto(r) for r in rows[:size])
         token = ""
-        if len(rows) > size:
-            rows = rows[:size]
-            token = write_token((rows[-1].update_time, rows[-1].key.thread_id), *bound)
-        return pb.ListThreadsResponse(threads=[codec.thread_to_proto(r) for r in rows], next_page_token=token)
+        if len(threads) < len(rows):
+            last = rows[len(threads) - 1]
+            token = write_token((last.update_time, last.key.thread_id), *bound)
+        return pb.ListThreadsResponse(threads=threads, next_page_token=token)
 
     async def ListMessages(self, request: pb.ListMessagesRequest, context: Any) -> pb.ListMessagesResponse:
         """List messages, newest first; a page also ends at 1 MiB."""
@@ -72,19 +70,13 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
         bound = (key.scope, request.parent, str(request.include_hidden))
         before = read_token(request.page_token, *bound)
         position = before[0] if before else None
-        rows = await self._store.read(
-            lambda db: queries.list_messages(db, key, position, size + 1, request.include_hidden)
+        rows, more = await self._store.read(
+            lambda db: queries.list_messages(db, key, position, size, request.include_hidden)
         )
-        response = pb.ListMessagesResponse()
-        total = 0
-        for index, row in enumerate(rows):
-            message = codec.message_to_proto(row, key.name)
-            total += message.ByteSize()
-            if index == size or (response.messages and total > MAX_PAGE_BYTES):
-                response.next_page_token = write_token((rows[index - 1].position, ""), *bound)
-                break
-            response.messages.append(message)
-        return response
+        return pb.ListMessagesResponse(
+            messages=[codec.message_to_proto(row, key.name) for row in rows],
+            next_page_token=write_token((rows[-1].position, ""), *bound) if more else "",
+        )
 
     async def UpdateThread(self, request: Any, context: Any) -> Any:
         """Not served yet."""

@@ -20,7 +20,7 @@ from turnwire.runtime.domain.turn import Disposition, StartCommand, TurnKey, Tur
 from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.event_codec import STATES, timestamp
 from turnwire.runtime.executor_link import ExecutorLink
-from turnwire.runtime.paging import FilterField, page_size, parse_filter, read_token, write_token
+from turnwire.runtime.paging import FilterField, fitting, page_size, parse_filter, read_token, write_token
 from turnwire.runtime.store import queries
 from turnwire.runtime.store.log import TurnLog
 from turnwire.runtime.store.rows import overflow_of
@@ -124,11 +124,12 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         bound = (scope, request.parent, request.filter)
         before = read_token(request.page_token, *bound)
         rows = await self._store.read(lambda db: queries.list_turns(db, thread, where, before, size + 1))
+        turns = fitting(codec.turn_to_proto(r) for r in rows[:size])
         token = ""
-        if len(rows) > size:
-            rows = rows[:size]
-            token = write_token((rows[-1].create_time, rows[-1].key.turn_id), *bound)
-        return pb.ListTurnsResponse(turns=[codec.turn_to_proto(r) for r in rows], next_page_token=token)
+        if len(turns) < len(rows):
+            last = rows[len(turns) - 1]
+            token = write_token((last.create_time, last.key.turn_id), *bound)
+        return pb.ListTurnsResponse(turns=turns, next_page_token=token)
 
     async def ReadToolResult(self, request: pb.ReadToolResultRequest, context: Any) -> AsyncIterator[Any]:
         """Stream a stored result: the scope is checked here, the bytes come from the executor."""

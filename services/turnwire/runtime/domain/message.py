@@ -59,6 +59,19 @@ class CallPart:
 StoredPart = ContentPart | ReasoningText | BegunTools | CallPart
 
 
+def _weight(part: StoredPart) -> int:
+    match part:
+        case ContentPart(content=content):
+            return len(content.text.encode()) + len(content.data)
+        case ReasoningText(text=text):
+            return len(text.encode())
+        case CallPart():
+            texts = len(part.content.encode()) + len(part.arguments_json.encode())
+            return texts + sum(len(p.data) for p in part.parts)
+        case BegunTools():
+            return 0
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """One entry of a transcript; `position` grows within the thread."""
@@ -74,3 +87,8 @@ class StoredMessage:
     interrupted_reason: str = ""
     create_time: int = 0
     update_time: int = 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes of what its parts hold."""
+        return sum(_weight(part) for part in self.parts)

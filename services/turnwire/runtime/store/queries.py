@@ -14,6 +14,7 @@ from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
 from turnwire.runtime.store.rows import THREAD_COLUMNS, TURN_COLUMNS, load_messages, thread_row, turn_row
 
 __all__ = [
+    "MAX_PAGE_BYTES",
     "Filter",
     "ThreadSnapshot",
     "applied_command",
@@ -28,6 +29,9 @@ __all__ = [
     "thread_snapshot",
     "transcript",
 ]
+
+# A page also ends here, whatever its count.
+MAX_PAGE_BYTES = 1024 * 1024
 
 _FROM_TURNS = "FROM turns t JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id"
 
@@ -125,23 +129,28 @@ def list_threads(
 
 def list_messages(
     db: sqlite3.Connection, key: ThreadKey, before: int | None, count: int, include_hidden: bool
-) -> Sequence[StoredMessage]:
-    """Return messages, newest first; `before` is the position of the last one given."""
+) -> tuple[list[StoredMessage], bool]:
+    """Return messages, newest first, and whether more follow; also the size of a page ends them.
+
+    `before` is the position of the last one given. They are read one by one: a page of long messages would
+    not fit into memory many times at once.
+    """
     get_thread(db, key)
     conditions = "" if include_hidden else " AND visibility = 'visible'"
-    positions = [
-        r[0]
-        for r in db.execute(
-            f"SELECT position FROM messages WHERE scope = ? AND thread_id = ? AND position < ?{conditions}"
-            " ORDER BY position DESC LIMIT ?",
-            (key.scope, key.thread_id, before if before is not None else 2**62, count),
-        )
-    ]
-    if not positions:
-        return []
-    found = load_messages(db, key, "m.position BETWEEN ? AND ?", (positions[-1], positions[0]))
-    wanted = set(positions)
-    return [m for m in reversed(found) if m.position in wanted]
+    positions = db.execute(
+        f"SELECT position FROM messages WHERE scope = ? AND thread_id = ? AND position < ?{conditions}"
+        " ORDER BY position DESC LIMIT ?",
+        (key.scope, key.thread_id, before if before is not None else 2**62, count + 1),
+    ).fetchall()
+    found: list[StoredMessage] = []
+    size = 0
+    for position in positions[:count]:
+        (message,) = load_messages(db, key, "m.position = ?", position)
+        size += message.weight
+        if found and size > MAX_PAGE_BYTES:
+            break
+        found.append(message)
+    return found, len(found) < len(positions)
 
 
 def transcript(db: sqlite3.Connection, key: ThreadKey) -> Sequence[StoredMessage]:
@@ -152,7 +161,7 @@ def transcript(db: sqlite3.Connection, key: ThreadKey) -> Sequence[StoredMessage
 def thread_snapshot(db: sqlite3.Connection, key: ThreadKey, message_count: int) -> ThreadSnapshot:
     """Read a thread and what belongs to it. Raises NotFound (THREAD_NOT_FOUND)."""
     thread = get_thread(db, key)
-    messages = list(reversed(list_messages(db, key, None, message_count, False))) if message_count else []
+    messages = list_messages(db, key, None, message_count, False)[0][::-1] if message_count else []
     live = get_turn(db, TurnKey(key.scope, key.thread_id, thread.live_turn)) if thread.live_turn else None
     queued = [
         turn_row(r)
