@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
-
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.runtime.v1 import agent_pb2, turn_pb2
 from turnwire.api.runtime.v1 import agent_service_pb2 as pb
@@ -16,7 +14,7 @@ from turnwire.core.version import version
 from turnwire.runtime import request_codec
 from turnwire.runtime.capabilities import CAPABILITIES
 from turnwire.runtime.domain.agent import AgentDefinition
-from turnwire.runtime.domain.execution import ToolInfo
+from turnwire.runtime.domain.execution import RiskTier, ToolInfo
 from turnwire.runtime.domain.turn import BusyPolicy
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.event_codec import duration, enum_table
@@ -26,6 +24,7 @@ from turnwire.wire.auth import current_principal
 
 __all__ = ["AgentServicer", "ServerFacts"]
 
+_TIERS = enum_table(RiskTier, tool_pb2.RiskTier, "RISK_TIER_")
 _BUSY = enum_table(BusyPolicy, turn_pb2.BusyPolicy, "BUSY_POLICY_")
 
 
@@ -50,7 +49,6 @@ class ServerFacts:
             max_event_bytes=1024 * 1024,
             max_queue_length=queue_limit,
             max_result_chars=50_000,
-            event_retention_duration=Duration(seconds=7 * 86400),
             heartbeat_interval=duration(heartbeat),
         )
 
@@ -110,13 +108,11 @@ def _agent(agent: AgentDefinition, tools: Sequence[ToolInfo]) -> agent_pb2.Agent
         model=agent.model,
         fallback_models=agent.fallback_models,
         tools=[_tool(t) for t in known],
-        delegates=agent.delegates,
         limits=agent_pb2.AgentLimits(
             steps=limits.steps,
             turn_timeout=duration(limits.turn_timeout) if limits.turn_timeout else None,
             tokens=limits.tokens or 0,
             tool_timeout=duration(limits.tool_timeout),
-            max_retry_limit=limits.max_retry_limit,
         ),
         busy_policy=_BUSY[agent.busy_policy],
         organization_id=agent.organization_id,
@@ -137,5 +133,5 @@ def _tool(tool: ToolInfo) -> tool_pb2.Tool:
         execution_timeout=duration(tool.execution_timeout),
         repeatable=tool.repeatable,
         # A tier that this version does not know goes on as it came.
-        risk_tier=tool.risk_tier,  # type: ignore[arg-type]
+        risk_tier=_TIERS[tool.risk_tier],
     )

@@ -78,7 +78,7 @@ class ControlLink:
         boot_id: str = "",
         handler: ControlHandler,
         on_change: Callable[[bool], None] | None = None,
-        spacing: float = 0.01,
+        spacing: float = 0.02,
     ) -> None:
         self._stub = ControlServiceStub(channel)
         self._runtime_id = runtime_id
@@ -141,6 +141,9 @@ class ControlLink:
                     await self._stream(work)
                 except* Exception as errors:
                     self._lost(errors)
+                if _cancelled():
+                    # A part that failed in the moment of the cancel hides it: TaskGroup raises the failure.
+                    raise asyncio.CancelledError
                 self._change(False)
                 wait = min(_FIRST_WAIT * 2**self._failures, _LONGEST_WAIT)
                 self._failures += 1

@@ -22,6 +22,7 @@ from turnwire.runtime.domain.execution import (
     ExecutionStarted,
     ExecutionState,
     LookupAnswer,
+    RiskTier,
     ToolInfo,
 )
 from turnwire.runtime.event_codec import duration
@@ -31,6 +32,10 @@ __all__ = ["ExecutorLink"]
 
 _OUTCOMES = {tool_pb2.ToolOutcome.Value(f"TOOL_OUTCOME_{o.name}"): o for o in ToolOutcome}
 _STATES = {execution_pb2.ExecutionState.Value(f"EXECUTION_STATE_{s.name}"): s for s in ExecutionState}
+_TIERS = {
+    tool_pb2.RISK_TIER_UNSPECIFIED: RiskTier.NORMAL,
+    **{tool_pb2.RiskTier.Value(f"RISK_TIER_{t.name}"): t for t in RiskTier},
+}
 # The tool list is asked for again after this long; a changed list is seen by the next turn.
 _TOOLS_FRESH_SECONDS = 5.0
 _UNARY_TIMEOUT = 10.0
@@ -207,6 +212,9 @@ def _event(response: pb.ExecuteResponse) -> ExecutionEvent | None:
             return ExecutionStarted(_seconds(response.started.execution_timeout))
         case "progress":
             return ExecutionProgress(response.progress.text)
+        case "suspended":
+            text = "The tool asks for an answer before it goes on, and nobody can give one here."
+            return ExecutionResult(ToolOutcome.FAILED, text, True)
         case "result":
             return _result(response.result)
     return None
@@ -248,5 +256,6 @@ def _tool(tool: tool_pb2.Tool) -> ToolInfo:
         parallel=tool.execution_mode == tool_pb2.EXECUTION_MODE_PARALLEL,
         execution_timeout=_seconds(tool.execution_timeout) or 540.0,
         repeatable=tool.repeatable,
-        risk_tier=tool.risk_tier,
+        # A tier that this version does not know is not harmless.
+        risk_tier=_TIERS.get(tool.risk_tier, RiskTier.HARDLINE),
     )

@@ -7,6 +7,7 @@ gone before anyone was told makes none.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -26,24 +27,19 @@ class Report(NamedTuple):
 class OwnershipReports:
     """The turns owned now, and the changes since the last report.
 
+    A message costs both sides far more than a turn in it, hence the spacing.
+
     Args:
         wake: called when a report is due.
-        spacing: least seconds between two reports; after a quiet time the next one is due at once.
-        close_delay: seconds that the end of a turn may wait for a report that is due anyway; a command that
-            comes meanwhile is answered here all the same.
+        spacing: least seconds between two reports of beginnings; after a quiet time one is due at once.
+        close_delay: seconds for which ends gather: a command that comes meanwhile is answered here all the same.
     """
 
-    def __init__(self, wake: Callable[[], None], *, spacing: float = 0.01, close_delay: float = 0.02) -> None:
-        self._wake = wake
-        self._spacing = spacing
-        self._close_delay = close_delay
+    def __init__(self, wake: Callable[[], None], *, spacing: float = 0.02, close_delay: float = 0.1) -> None:
         self._owned: dict[Owned, int] = {}
         self._told: dict[Owned, int] = {}
-        self._opened: dict[Owned, int] = {}
-        self._closed: dict[Owned, int] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        self._last = 0.0
+        self._opened = _Batch(wake, spacing=spacing, delay=0.0)
+        self._closed = _Batch(wake, spacing=0.0, delay=close_delay)
         self._listening = False
 
     def __len__(self) -> int:
@@ -53,18 +49,16 @@ class OwnershipReports:
         """Note that a turn is owned from now on."""
         self._owned[turn] = epoch
         if self._listening:
-            self._opened[turn] = epoch
-            self._due(self._spacing)
+            self._opened.add(turn, epoch)
 
     def closed(self, turn: Owned, epoch: int) -> None:
         """Note that a turn is no longer owned at `epoch`; ignored when it is owned at a higher one."""
         if self._owned.get(turn, epoch + 1) > epoch:
             return
         del self._owned[turn]
-        self._opened.pop(turn, None)
+        self._opened.turns.pop(turn, None)
         if turn in self._told:
-            self._closed[turn] = epoch
-            self._due(self._close_delay)
+            self._closed.add(turn, epoch)
 
     def live_in(self, scope: str, thread: str) -> str:
         """Return the turn of a thread that is owned now, the newest if there are several, else nothing."""
@@ -77,47 +71,74 @@ class OwnershipReports:
         self.silence()
         self._listening = True
         self._told = dict(self._owned)
-        self._last = asyncio.get_running_loop().time()
         return dict(self._owned)
 
     def silence(self) -> None:
         """Gather no reports: nobody listens."""
         self._listening = False
         self._told = {}
-        self._opened, self._closed = {}, {}
-        self._stop_timer()
+        self._opened.clear()
+        self._closed.clear()
 
     def take(self) -> Report | None:
-        """Return what is to be told now, or None while it is not yet due."""
-        if not (self._opened or self._closed) or self._timer is not None:
+        """Return what is to be told now, or None while nothing is due."""
+        report = Report(self._opened.take(), self._closed.take())
+        if not (report.opened or report.closed):
             return None
-        report = Report(self._opened, self._closed)
-        self._opened, self._closed = {}, {}
-        for turn in report.closed:
-            self._told.pop(turn, None)
+        for turn, epoch in report.closed.items():
+            if self._told.get(turn, epoch + 1) <= epoch:
+                del self._told[turn]
         self._told.update(report.opened)
-        self._last = asyncio.get_running_loop().time()
         return report
 
-    def _due(self, delay: float) -> None:
-        """See to it that a report goes out at the right moment: at once when the last one is long past."""
+
+class _Batch:
+    """Turns that gather until a moment."""
+
+    def __init__(self, wake: Callable[[], None], *, spacing: float, delay: float) -> None:
+        self.turns: dict[Owned, int] = {}
+        self._wake = wake
+        self._spacing = spacing
+        self._delay = delay
+        self._last = 0.0
+        self._due_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, turn: Owned, epoch: int) -> None:
+        """Add a turn, and see to it that the batch is taken at the right moment."""
+        self.turns[turn] = epoch
+        if self._due_at < math.inf:
+            return
         loop = asyncio.get_running_loop()
         now = loop.time()
-        when = max(now, self._last + self._spacing) if delay <= self._spacing else now + delay
-        if self._timer is not None:
-            if when >= self._timer_at:
-                return
-            self._stop_timer()
-        if when <= now:
+        self._due_at = max(now + self._delay, self._last + self._spacing)
+        if self._due_at <= now:
             self._wake()
-            return
-        self._timer, self._timer_at = loop.call_at(when, self._fire), when
+        else:
+            self._timer = loop.call_at(self._due_at, self._fire)
 
-    def _fire(self) -> None:
-        self._timer = None
-        self._wake()
+    def take(self) -> dict[Owned, int]:
+        """Return the turns if their moment has come."""
+        if self._due_at == math.inf:
+            return {}
+        now = asyncio.get_running_loop().time()
+        if now < self._due_at:
+            return {}
+        turns, self.turns = self.turns, {}
+        self.clear()
+        self._last = now
+        return turns
 
-    def _stop_timer(self) -> None:
+    def clear(self) -> None:
+        """Forget everything."""
+        self.turns = {}
+        self._due_at = math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        # The loop may be a little early by its own clock.
+        self._due_at = 0.0
+        self._wake()

@@ -10,7 +10,7 @@ from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
 from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
-from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey, TurnRow
+from turnwire.runtime.domain.turn import BusyPolicy, StartCommand, ThreadKey, TurnKey, TurnRow
 
 __all__ = ["Model", "ModelSource", "OwnerLost", "Store", "ToolExecutor", "TurnJournal"]
 
@@ -150,7 +150,14 @@ class TurnJournal(Protocol):
 class Store(Protocol):
     """Threads, turns and their logs."""
 
-    async def admit(self, command: StartCommand, agent: str, agent_digest: str, max_steps: int) -> Admitted:
+    async def admit(
+        self,
+        command: StartCommand,
+        agent: str,
+        agent_digest: str,
+        max_steps: int,
+        busy_policy: BusyPolicy = BusyPolicy.QUEUE,
+    ) -> Admitted:
         """Admit a turn in one transaction, and claim it when its thread is idle.
 
         Raises:

@@ -49,7 +49,7 @@ _NO_CHOICE, _NO_OPTIONS, _NO_LIMITS = ToolChoiceSpec(), OptionsSpec(), TurnLimit
 LONGEST_SECONDS = 366 * 86400.0
 
 _BUSY = {
-    turn_pb2.BUSY_POLICY_UNSPECIFIED: BusyPolicy.QUEUE,
+    turn_pb2.BUSY_POLICY_UNSPECIFIED: None,
     turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
     turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
 }

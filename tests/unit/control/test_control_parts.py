@@ -162,17 +162,7 @@ async def test_a_turn_that_has_come_and_gone_untold_makes_no_report() -> None:
     assert len(reports.reports) == 0
 
 
-async def test_the_end_of_a_turn_rides_with_the_next_beginning() -> None:
-    reports = Reports()
-    reports.reports.opened(T1, 1)
-    await reports.next()
-    reports.reports.closed(T1, 1)
-    assert reports.reports.take() is None, "it may wait"
-    reports.reports.opened(T2, 1)
-    assert await reports.next() == ({T2: 1}, {T1: 1})
-
-
-async def test_the_end_of_a_turn_is_told_without_a_beginning_too() -> None:
+async def test_the_end_of_a_turn_is_told_after_a_while() -> None:
     reports = Reports()
     reports.reports.opened(T1, 1)
     await reports.next()
@@ -196,3 +186,25 @@ async def test_while_nobody_listens_only_the_snapshot_grows() -> None:
     reports.closed(T2, 1)
     assert reports.take() is None
     assert reports.snapshot() == {T1: 1}
+
+
+async def test_an_end_that_may_wait_does_not_hold_back_a_beginning() -> None:
+    reports = Reports()
+    reports.reports.opened(T1, 1)
+    await reports.next()
+    reports.reports.closed(T1, 1)
+    reports.reports.opened(T2, 1)
+    assert await reports.next() == ({T2: 1}, {})
+    assert await reports.next() == ({}, {T1: 1})
+
+
+async def test_a_turn_taken_again_is_not_ended_by_its_earlier_end() -> None:
+    reports = Reports()
+    reports.reports.opened(T1, 1)
+    await reports.next()
+    reports.reports.closed(T1, 1)
+    reports.reports.opened(T1, 2)
+    assert await reports.next() == ({T1: 2}, {})
+    assert await reports.next() == ({}, {T1: 1})
+    reports.reports.closed(T1, 2)
+    assert await reports.next() == ({}, {T1: 2})

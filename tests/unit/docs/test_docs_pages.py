@@ -72,7 +72,6 @@ def test_the_page_of_agents_has_every_key_and_no_other() -> None:
     limits = {names(row[0])[0]: row[2] for row in table(text, "key under `limits`")}
     assert limits.keys() == AgentLimits.model_fields.keys()
     assert float(limits["tool_timeout"]) == AgentLimits().tool_timeout
-    assert int(limits["max_retry_limit"]) == AgentLimits().max_retry_limit
 
 
 def sorted_as(model: type[AgentDefinition], text: str, heading: str) -> list[str]:

@@ -147,6 +147,8 @@ def test_max_iterations_is_another_name_of_steps(tmp_path: Path, text: str) -> N
         ("verbose: true", "TURNWIRE_RUNTIME_LOG__LEVEL"),
         ("timeout: 5", "limits.turn_timeout"),
         ("colour: red", "colour"),
+        ("delegates: [other]", "delegates is not served"),
+        ("limits: {max_retry_limit: 3}", "max_retry_limit is not served"),
         ("limits: {steps: 500}", "limits.steps"),
         ("limits: 7", "limits"),
         ("name: X", "name"),

@@ -33,7 +33,7 @@ from turnwire.extend.llm import TextDelta
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText
 from turnwire.runtime.domain.thread import NewThreadCommand
-from turnwire.runtime.domain.turn import Disposition, InputPart, ThreadKey, TurnKey
+from turnwire.runtime.domain.turn import BusyPolicy, Disposition, InputPart, ThreadKey, TurnKey
 from turnwire.runtime.store import queries
 from turnwire.runtime.store.queries import Filter
 from turnwire.runtime.store.turn_store import TurnStore
@@ -455,3 +455,14 @@ async def test_a_turn_that_is_not_there_cannot_be_followed(store: TurnStore) -> 
             await store.follow(wrong)
         assert caught.value.reason == "TURN_NOT_FOUND"
     assert store.open_logs == 1
+
+
+async def test_a_request_without_a_busy_policy_gets_that_of_its_agent(store: TurnStore) -> None:
+    first = await admit(store, command())
+    waiting = command(first.key.thread_id)
+    with pytest.raises(WrongState) as caught:
+        await store.admit(waiting, "agents/helper", "digest", 30, BusyPolicy.REJECT)
+    assert caught.value.reason == "THREAD_BUSY"
+    own_word = command(first.key.thread_id, busy_policy=BusyPolicy.QUEUE)
+    admitted = await store.admit(own_word, "agents/helper", "digest", 30, BusyPolicy.REJECT)
+    assert admitted.disposition is Disposition.QUEUED

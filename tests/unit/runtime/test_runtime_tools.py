@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,7 @@ from turnwire.runtime.domain.execution import (
     ExecutionResult,
     ExecutionStarted,
     LookupAnswer,
+    RiskTier,
 )
 from turnwire.runtime.engine import execution, tools
 
@@ -149,6 +151,17 @@ async def test_an_unknown_tool_is_told_the_tools_there_are_and_nothing_runs() ->
     assert [n.reason for n in turn.journal.of(Notice)] == ["tool-unknown"]
     assert turn.journal.finished_calls() == [("fly", ToolOutcome.FAILED)]
     assert turn.journal.of(ToolCallStarted) == []
+
+
+@pytest.mark.parametrize("tier", [t for t in RiskTier if t is not RiskTier.NORMAL])
+async def test_a_tool_that_needs_an_approval_is_rejected_where_nobody_can_give_one(tier: RiskTier) -> None:
+    model = FakeModel([call("rm"), call("add"), CALLS], [STOP])
+    turn = Turn(model, replace(tool("rm"), risk_tier=tier), tool("add"))
+    assert await turn.run() is TurnState.COMPLETED
+    assert turn.journal.finished_calls() == [("rm", ToolOutcome.REJECTED), ("add", ToolOutcome.SUCCEEDED)]
+    assert [c.tool_name for c in turn.executor.executed] == ["add"]
+    assert [n.reason for n in turn.journal.of(Notice)] == ["tool-rejected"]
+    assert "<tool_rejected" in results(model)[0].content
 
 
 @pytest.mark.parametrize("name", ["", "none", "NULL"])

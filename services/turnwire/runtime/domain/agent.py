@@ -13,6 +13,8 @@ from turnwire.runtime.domain.turn import BusyPolicy
 
 __all__ = ["AgentDefinition", "AgentLimits"]
 
+# Keys of the contract that this version does not act on: a file that sets one is refused, never half obeyed.
+_NOT_SERVED = ("delegates", "max_retry_limit", "hooks")
 # What other systems call these settings; a file that uses one is told the right name.
 _WRONG_NAMES = {
     "max_iter": "limits.steps",
@@ -34,7 +36,6 @@ class AgentLimits(BaseModel):
     turn_timeout: float | None = Field(default=None, gt=0)
     tokens: int | None = Field(default=None, gt=0)
     tool_timeout: float = Field(default=540.0, gt=0)
-    max_retry_limit: int = Field(default=2, ge=0, le=10)
 
 
 class AgentDefinition(BaseModel):
@@ -56,13 +57,11 @@ class AgentDefinition(BaseModel):
     model: str
     fallback_models: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
-    delegates: tuple[str, ...] = ()
     limits: AgentLimits = AgentLimits()
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
     organization_id: str = Field(
         default="default-org", validation_alias=AliasChoices("organization_id", "scope")
     )
-    think_tags: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -73,6 +72,9 @@ class AgentDefinition(BaseModel):
                 limits = dict(data.get("limits") or {})
                 limits.setdefault("steps", data.pop("max_iterations"))
                 data["limits"] = limits
+            for key in _NOT_SERVED:
+                if data.get(key) or (isinstance(data.get("limits"), dict) and key in data["limits"]):
+                    raise ValueError(f"{key} is not served by this version")
             for wrong, right in _WRONG_NAMES.items():
                 if wrong in data:
                     raise ValueError(f"an agent has no {wrong!r}: use {right}")

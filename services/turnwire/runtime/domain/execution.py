@@ -16,6 +16,7 @@ __all__ = [
     "ExecutionStarted",
     "ExecutionState",
     "LookupAnswer",
+    "RiskTier",
     "ToolInfo",
 ]
 
@@ -31,6 +32,15 @@ class ExecutionState(Enum):
     LOST = "lost"
 
 
+class RiskTier(Enum):
+    """How much harm a call can do; decides whether somebody is asked first."""
+
+    NORMAL = "normal"
+    SENSITIVE = "sensitive"
+    DANGEROUS = "dangerous"
+    HARDLINE = "hardline"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolInfo:
     """A tool that an executor offers."""
@@ -43,7 +53,7 @@ class ToolInfo:
     parallel: bool = False
     execution_timeout: float = 540.0
     repeatable: bool = False
-    risk_tier: int = 1
+    risk_tier: RiskTier = RiskTier.NORMAL
 
 
 @dataclass(frozen=True, slots=True)

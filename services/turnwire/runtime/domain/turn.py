@@ -150,7 +150,8 @@ class TurnSpec(_Frozen):
     tool_choice: ToolChoiceSpec = ToolChoiceSpec()
     options: OptionsSpec = OptionsSpec()
     limits: TurnLimits = TurnLimits()
-    busy_policy: BusyPolicy = BusyPolicy.QUEUE
+    # None leaves it to the agent.
+    busy_policy: BusyPolicy | None = None
     expected_version: int | None = None
     metadata: dict[str, str] = {}
     labels: dict[str, str] = {}

@@ -82,9 +82,7 @@ class Supervisor:
         """Refuse new turns from now on: the process is about to leave."""
         self._draining = True
 
-    async def start(
-        self, command: StartCommand, known: Callable[[TurnKey], None] | None = None
-    ) -> Admitted:
+    async def start(self, command: StartCommand, known: Callable[[TurnKey], None] | None = None) -> Admitted:
         """Admit a turn, or join the one that the same request made; a cancelled caller changes nothing.
 
         `known` is told of the turn as soon as it is admitted, also when the caller has left by then.
@@ -125,7 +123,9 @@ class Supervisor:
                 raise agent
             return joined
         steps = command.spec.limits.steps or agent.limits.steps
-        admitted = await self._context.store.admit(command, agent.resource_name, agent.digest, steps)
+        admitted = await self._context.store.admit(
+            command, agent.resource_name, agent.digest, steps, agent.busy_policy
+        )
         if admitted.journal is not None:
             self._run(agent, admitted, admitted.journal)
         return admitted

@@ -8,7 +8,14 @@ from xml.sax.saxutils import escape, quoteattr
 from turnwire.extend.events import ToolOutcome
 from turnwire.runtime.domain.execution import ExecutionResult
 
-__all__ = ["interrupted_response", "invalid_call", "outcome_unknown", "result_text", "unknown_tool"]
+__all__ = [
+    "interrupted_response",
+    "invalid_call",
+    "outcome_unknown",
+    "rejected",
+    "result_text",
+    "unknown_tool",
+]
 
 _PARTIAL_EFFECTS = "Side effects of the tool may be partial."
 
@@ -60,6 +67,11 @@ def outcome_unknown(tool_name: str) -> str:
 def invalid_call(tool_name: str, cause: str) -> str:
     """Return what the model reads of a call that could not be understood."""
     return _tag("tool_error", f"The call was not executed: {cause}", tool=tool_name)
+
+
+def rejected(tool_name: str, cause: str) -> str:
+    """Return what the model reads of a call that a rule forbids."""
+    return _tag("tool_rejected", f"The call was not executed: {cause}.", tool=tool_name)
 
 
 def unknown_tool(tool_name: str, known: Sequence[str]) -> str:

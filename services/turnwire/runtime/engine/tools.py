@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from turnwire.core.errors import TurnwireError
 from turnwire.core.text import cut
 from turnwire.extend.events import (
-    Notice,
-    NoticeSeverity,
     ToolCallFinished,
     ToolCallProgress,
     ToolCallStarted,
@@ -27,15 +25,15 @@ from turnwire.runtime.domain.execution import (
     ExecutionProgress,
     ExecutionResult,
     ExecutionStarted,
-    ToolInfo,
 )
 from turnwire.runtime.domain.message import CallPart
 from turnwire.runtime.engine import templates
 from turnwire.runtime.engine.cancel import CancelToken, stop_task
 from turnwire.runtime.engine.execution import Execution
+from turnwire.runtime.engine.plan import PlannedCall
 from turnwire.runtime.ports import OwnerLost, ToolExecutor, TurnJournal
 
-__all__ = ["CallRules", "PlannedCall", "ToolBatch"]
+__all__ = ["CallRules", "ToolBatch"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +46,6 @@ MAX_CONTENT_BYTES = 256 * 1024
 MAX_PARTS_BYTES = 640 * 1024
 # A turn says that its calls wait for room in the pool after so long.
 _POOL_FEEDBACK_SECONDS = 8.0
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
-    """A call of the step. `refusal`, when not empty, is its error result and it is not executed."""
-
-    part: CallPart
-    tool: ToolInfo | None
-    refusal: str = ""
-
-    @property
-    def parallel(self) -> bool:
-        """Whether it may run beside its neighbours."""
-        return self.tool is not None and self.tool.parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,11 +262,4 @@ def _fitting(result: ExecutionResult) -> ExecutionResult:
 
 
 def _refused(call: PlannedCall) -> ExecutionResult:
-    return ExecutionResult(ToolOutcome.FAILED, call.refusal, True)
-
-
-def refusal_notice(call: PlannedCall) -> Notice:
-    """Return the notice for a call that is not executed."""
-    reason = "tool-arguments-invalid" if call.tool is not None else "tool-unknown"
-    name = call.part.tool_name or "(no name)"
-    return Notice(NoticeSeverity.WARNING, reason, f"The call of {name} was not executed.", call.part.call_id)
+    return ExecutionResult(call.outcome, call.refusal, True)

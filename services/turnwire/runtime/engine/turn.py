@@ -29,12 +29,12 @@ from turnwire.runtime.domain.execution import ToolInfo
 from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText, StoredPart
 from turnwire.runtime.domain.stop import state_of
 from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, InputPart
-from turnwire.runtime.engine import templates
 from turnwire.runtime.engine.cancel import CancelToken
 from turnwire.runtime.engine.history import assistant_messages, model_messages, user_message
 from turnwire.runtime.engine.model_step import Answer, ModelCall
+from turnwire.runtime.engine.plan import PlannedCall, plan_call, refusal_notice
 from turnwire.runtime.engine.request import model_options, resolve_model, tool_choice, tool_definitions
-from turnwire.runtime.engine.tools import CallRules, PlannedCall, ToolBatch, refusal_notice
+from turnwire.runtime.engine.tools import CallRules, ToolBatch
 from turnwire.runtime.engine.usage import UsageMeter
 from turnwire.runtime.ports import Model, ModelSource, OwnerLost, Store, ToolExecutor, TurnJournal
 
@@ -227,27 +227,10 @@ class TurnRunner:
         return _End("completed", self._last_text or finish.refusal)
 
     def _plan(self, answer: Answer, tools: Mapping[str, ToolInfo]) -> list[PlannedCall]:
-        plan = []
-        for index, call in enumerate(answer.calls):
-            refusal = ""
-            tool = tools.get(call.tool_name)
-            if call.error:
-                refusal = templates.invalid_call(call.tool_name, call.error)
-            elif tool is None:
-                refusal = templates.unknown_tool(call.tool_name, tuple(tools))
-            part = CallPart(
-                call_id=call.call_id,
-                provider_call_id=call.provider_call_id,
-                tool_name=call.tool_name,
-                # What could not be read is never sent back to a provider: it would refuse the whole history.
-                arguments_json="{}" if call.error else call.arguments_json,
-                step=self._step,
-                call_index=index,
-            )
-            planned = PlannedCall(part, tool, refusal)
-            if refusal:
+        plan = [plan_call(c, tools, self._step, i) for i, c in enumerate(answer.calls)]
+        for planned in plan:
+            if planned.refusal:
                 self._journal.emit(refusal_notice(planned))
-            plan.append(planned)
         return plan
 
     def _parts(self, model: Model, answer: Answer, calls: Sequence[CallPart]) -> list[StoredPart]:

@@ -105,6 +105,8 @@ class AdmitInput:
     max_steps: int
     queue_limit: int
     owner: str
+    # What a request gets that does not say: the agent's policy.
+    busy_policy: BusyPolicy
     # The spec as it is stored, and its fingerprint.
     canonical: str
     fingerprint: str
@@ -130,7 +132,7 @@ def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) ->
         return AdmittedKey(key, Disposition.STARTED, _begin(db, given, key, (1, 1, 1), encode_page, now))
     key = TurnKey(scope, _known_thread(db, scope, spec), mint_id())
     live, queued, position = _place(db, key)
-    _check_busy(spec, live, queued, given.queue_limit, key)
+    _check_busy(spec.busy_policy or given.busy_policy, live, queued, given.queue_limit, key)
     if not live and not queued:
         message_position, epoch = db.execute(
             _QUEUE_AND_CLAIM, (now, key.turn_id, given.owner, scope, key.thread_id)
@@ -244,8 +246,8 @@ def _place(db: sqlite3.Connection, key: TurnKey) -> tuple[str, int, int]:
     return live, queued, position
 
 
-def _check_busy(spec: TurnSpec, live: str, queued: int, limit: int, key: TurnKey) -> None:
-    if (live or queued) and spec.busy_policy is BusyPolicy.REJECT:
+def _check_busy(policy: BusyPolicy, live: str, queued: int, limit: int, key: TurnKey) -> None:
+    if (live or queued) and policy is BusyPolicy.REJECT:
         turn = f"{key.thread.name}/turns/{live}" if live else ""
         raise WrongState(
             f"another turn of {key.thread.name} is live: wait for it or use another busy_policy",

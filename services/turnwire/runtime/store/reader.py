@@ -29,12 +29,13 @@ class PageSource(Protocol):
 
 
 class ReaderTicker:
-    """Wakes silent readers for their heartbeat: one timer for all of them."""
+    """Wakes silent readers: for their heartbeat, by one timer for all, and to leave with the process."""
 
     def __init__(self, heartbeat: float) -> None:
         self.heartbeat = heartbeat
         self._readers: set[LogReader] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self.leaving = False
 
     @property
     def readers(self) -> int:
@@ -54,6 +55,12 @@ class ReaderTicker:
     def remove(self, reader: LogReader) -> None:
         """Forget a reader."""
         self._readers.discard(reader)
+
+    def send_away(self) -> None:
+        """End every reader that has all there is: nothing more comes from this process."""
+        self.leaving = True
+        for reader in tuple(self._readers):
+            reader.wake()
 
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self.heartbeat / 4, self._tick)
@@ -100,10 +107,16 @@ class LogReader:
 
     def beat_if_silent_since(self, due: float) -> None:
         """Wake the reader for a heartbeat when it has been waiting since before `due`."""
-        waiting = self._waiting
-        if waiting is not None and self._sent_at <= due and not waiting.done():
+        if self._sent_at <= due and self.wake():
             self._beat = True
-            waiting.set_result(None)
+
+    def wake(self) -> bool:
+        """Have a waiting reader look again; returns whether it was waiting."""
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(None)
+        return True
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the pages."""
@@ -127,6 +140,9 @@ class LogReader:
                 return
             if log.error is not None:
                 _leave_if_cut_off(log.error)
+            if self._source.ticker.leaving:
+                text = "this runtime is about to leave: attach again"
+                raise Unavailable(text, reason="DRAINING", retry_after=0.5)
             self._waiting = waiting = log.wait()
             try:
                 await waiting

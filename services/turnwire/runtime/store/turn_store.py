@@ -12,6 +12,7 @@ from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
 from turnwire.runtime.domain.turn import (
+    BusyPolicy,
     Disposition,
     StartCommand,
     ThreadKey,
@@ -79,7 +80,14 @@ class TurnStore:
         """Run one of `queries` in a short read transaction."""
         return await self._database.reader.read(query)
 
-    async def admit(self, command: StartCommand, agent: str, agent_digest: str, max_steps: int) -> Admitted:
+    async def admit(
+        self,
+        command: StartCommand,
+        agent: str,
+        agent_digest: str,
+        max_steps: int,
+        busy_policy: BusyPolicy = BusyPolicy.QUEUE,
+    ) -> Admitted:
         """Admit a turn in one transaction, and claim it when its thread is idle. See `ports.Store`."""
         canonical = command.spec.canonical_json()
         given = AdmitInput(
@@ -89,6 +97,7 @@ class TurnStore:
             max_steps,
             self._queue_limit,
             self._owner,
+            busy_policy,
             canonical,
             fingerprint_of(canonical),
         )
