@@ -282,3 +282,27 @@ async def test_the_link_tells_when_it_goes_down_and_comes_back(tmp_path: Path) -
 async def outcome_of(rig: ControlRig, command: command_pb.Command) -> Any:
     request = service_pb.SendCommandRequest(command=command)
     return (await rig.stub.SendCommand(request, timeout=30)).command.outcome
+
+
+class Colliding(ControlLink):
+    """A link whose stream fails in the moment it is cancelled, so that the failure hides the cancellation."""
+
+    streams = 0
+
+    async def _stream(self, work: asyncio.TaskGroup) -> None:
+        self.streams += 1
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ExceptionGroup("parts", [RuntimeError("the write failed")]) from None
+
+
+async def test_a_failure_in_the_moment_of_the_stop_does_not_keep_the_link_alive() -> None:
+    async with open_channel("127.0.0.1:1") as channel:
+        link = Colliding(channel, runtime_id="rt-1", handler=FakeEngine())
+        link.start()
+        async with asyncio.timeout(20):
+            while not link.streams:
+                await asyncio.sleep(0)
+            await link.stop()
+        assert link.streams == 1

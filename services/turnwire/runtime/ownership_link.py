@@ -32,7 +32,7 @@ class OwnershipReports:
     Args:
         wake: called when a report is due.
         spacing: least seconds between two reports of beginnings; after a quiet time one is due at once.
-        close_delay: seconds for which ends gather: a command that comes meanwhile is answered here all the same.
+        close_delay: seconds for which ends gather: a command that comes meanwhile is answered here anyway.
     """
 
     def __init__(self, wake: Callable[[], None], *, spacing: float = 0.02, close_delay: float = 0.1) -> None:
