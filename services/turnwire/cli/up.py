@@ -52,7 +52,7 @@ class UpOptions:
 
 async def up(options: UpOptions) -> ExitCode:
     """Run the services until a signal, or until one of them dies."""
-    options.data.mkdir(parents=True, exist_ok=True)
+    options.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="turnwire-up-") as folder:
         return await _Fleet(options, Path(folder)).run()
 

@@ -23,7 +23,7 @@ class Workspaces:
     def folder(self, workspace: str) -> Path:
         """Give the folder of a call, making it when it is new. Raises OutsideWorkspace."""
         folder = self.root
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for part in parts_of(workspace):
             folder = folder / part
             if folder.is_symlink():

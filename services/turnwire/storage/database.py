@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable
 from functools import partial
@@ -83,7 +84,7 @@ class Database:
             WrongState: STORE_LOCKED, another process has it; SCHEMA_NEWER, a later version wrote it.
             sqlite3.Error: the file cannot be opened or is damaged.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock.acquire()
         try:
             self.info = await asyncio.to_thread(self._prepare)
@@ -101,6 +102,8 @@ class Database:
         self._lock.release()
 
     def _prepare(self) -> StoreInfo:
+        # What people said is in here: a new file is its owner's alone, and so are SQLite's files beside it.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db: sqlite3.Connection = self._connect()
         try:
             return migrate(db, load_migrations(self._package))

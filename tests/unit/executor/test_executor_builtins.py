@@ -156,6 +156,11 @@ def test_a_workspace_behind_a_link_is_refused(tmp_path: Path) -> None:
         "2002:7f00:1::",
         "2001:0:4136:e378:8000:63bf:3fff:fdd2",
         "ff02::1",
+        "::127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "64:ff9b:1::a9fe:a9fe",
+        "fec0::1",
+        "5f00::1",
     ],
 )
 def test_addresses_that_are_not_public_are_refused(address: str) -> None:
@@ -164,7 +169,12 @@ def test_addresses_that_are_not_public_are_refused(address: str) -> None:
 
 
 def test_public_addresses_are_taken() -> None:
-    for address in ("93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"):
+    for address in (
+        "93.184.216.34",
+        "2606:2800:220:1:248:1893:25c8:1946",
+        "::ffff:93.184.216.34",
+        "64:ff9b::5db8:d822",
+    ):
         check_address(address)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -253,3 +254,15 @@ async def test_a_read_that_waits_holds_up_no_other_and_a_cancelled_one_is_left(n
             await waiting
         release.set()
         await reader.close()
+
+
+async def test_a_new_store_is_its_owners_alone(tmp_path: Path, package: MakePackage) -> None:
+    path = tmp_path / "data" / "store.db"
+    mask = os.umask(0o022)
+    try:
+        async with opened(path, package(m0001_notes=FIRST)) as database:
+            await database.writer.commit([Statement("INSERT INTO notes (body) VALUES ('secret')")])
+            assert path.parent.stat().st_mode & 0o077 == 0
+            assert {p.name for p in path.parent.iterdir() if p.stat().st_mode & 0o077} == set()
+    finally:
+        os.umask(mask)

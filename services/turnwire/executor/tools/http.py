@@ -22,6 +22,7 @@ __all__ = ["HttpSettings", "check_address", "http_tools"]
 
 _REDIRECTS = {301, 302, 303, 307, 308}
 _CHUNK_BYTES = 64 << 10
+_PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 
 
 class HttpSettings(SettingsGroup):
@@ -41,13 +42,14 @@ def check_address(address: str) -> None:
     ip = ipaddress.ip_address(address.partition("%")[0])
     # Addresses that carry an IPv4 address inside reach what that one reaches.
     inner: ipaddress.IPv4Address | None = None
+    foreign = False
     if isinstance(ip, ipaddress.IPv6Address):
         inner = ip.ipv4_mapped or ip.sixtofour or _nat64(ip)
-        if ip.teredo is not None:
-            raise ToolFailed(f"Refused: {address} is not a public address.")
-    for candidate in (ip, inner):
-        if candidate is not None and (not candidate.is_global or candidate.is_multicast):
-            raise ToolFailed(f"Refused: {address} is not a public address.")
+        # Python counts many ranges as global that no public host has: the public ones are all in this one.
+        foreign = ip.teredo is not None or (inner is None and ip not in _PUBLIC_V6)
+    refused = [c for c in (ip, inner) if c is not None and (not c.is_global or c.is_multicast)]
+    if foreign or refused:
+        raise ToolFailed(f"Refused: {address} is not a public address.")
 
 
 def _nat64(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

@@ -96,7 +96,7 @@ class ProcessHost:
 
     def worker_spec(self) -> dict[str, Any]:
         """Give what a shim needs to run a Python worker."""
-        self.workspaces.root.mkdir(parents=True, exist_ok=True)
+        self.workspaces.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         return {
             "argv": [sys.executable, "-m", "turnwire.executor.workers.python"],
             "env": self.environment.for_worker(()),
