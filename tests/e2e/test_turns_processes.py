@@ -52,9 +52,10 @@ async def leaving(rig: TurnRig) -> AsyncIterator[TurnRig]:
 
 async def watch_health(channel: grpc.aio.Channel, name: str, state: int) -> None:
     """Wait until a name has a state."""
-    request = health_pb2.HealthCheckRequest(service=name)
-    async for answer in HealthStub(channel).Watch(request):
+    call = HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=name))
+    async for answer in call:
         if answer.status == state:
+            call.cancel()
             return
     raise AssertionError(f"the watch of {name} ended")
 
@@ -93,7 +94,13 @@ async def test_on_term_health_goes_first_and_the_running_turn_finishes(leaving: 
         hold.set()
         end = (await stream.rest())[-1].turn_finished
         assert (end.state, end.text) == (TurnState.TURN_STATE_COMPLETED, "one two")
+        # Whoever reads a turn that waits is sent away with the word that makes clients attach again.
+        with pytest.raises(grpc.aio.AioRpcError) as sent_away:
+            await queued.rest()
+        assert reason_of(sent_away.value) == "DRAINING"
+        ended = time.monotonic()
         assert await runtime.wait() == 0
+        assert time.monotonic() - ended < 8
         # What waited was not begun and not lost.
         assert rig.provider.requests["leave-queued"] == []
         await runtime.start()
