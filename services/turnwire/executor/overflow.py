@@ -100,7 +100,7 @@ class Overflow:
         if start >= end:
             yield Chunk(b"", start, size)
         while start < end:
-            block = await self._store.read_range(scope, handle, start, min(_BLOCK_BYTES, end - start))
+            block = await self._block(scope, handle, start, min(_BLOCK_BYTES, end - start))
             if not block:
                 return
             for position in range(0, len(block), CHUNK_BYTES):
@@ -129,12 +129,18 @@ class Overflow:
         try:
             return (await self._store.stat(scope, handle)).size
         except NotFound:
-            raise NotFound("there is no such stored result", reason="RESULT_NOT_FOUND") from None
+            raise _missing() from None
+
+    async def _block(self, scope: str, handle: str, start: int, length: int) -> bytes:
+        try:
+            return await self._store.read_range(scope, handle, start, length)
+        except NotFound:  # removed since its size was read
+            raise _missing() from None
 
     async def _blocks(self, scope: str, handle: str, size: int) -> AsyncIterator[bytes]:
         position = 0
         while position < size:
-            block = await self._store.read_range(scope, handle, position, _BLOCK_BYTES)
+            block = await self._block(scope, handle, position, _BLOCK_BYTES)
             if not block:
                 return
             position += len(block)
@@ -178,6 +184,10 @@ def _after_newline(block: bytes, number: int) -> int:
     for _ in range(number):
         position = block.index(b"\n", position) + 1
     return position
+
+
+def _missing() -> NotFound:
+    return NotFound("there is no such stored result", reason="RESULT_NOT_FOUND")
 
 
 def _behind(offset: int, end: int, unit: Unit, size: int) -> Expired:
