@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 
 from support import bad_input_control, bad_input_executor, bad_input_threads, bad_input_turns
 from support.bad_input_registry import (
@@ -17,10 +16,10 @@ from support.bad_input_registry import (
     Key,
     caller_of,
 )
-from support.bad_input_rig import Bad, Rig, running
+from support.bad_input_rig import Bad, Rig
 from support.descriptors import ROOT, Method, contract
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MODULES = (
     bad_input_control,
@@ -33,10 +32,9 @@ SERVED = {short: method for short, method in METHODS.items() if short not in UNS
 ELSEWHERE: dict[Key, str] = {key: name for name, keys in FAULTS.items() for key in keys}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    async with running(tmp_path_factory.mktemp("bad-input")) as rig:
-        yield rig
+@pytest.fixture(name="rig")
+def _rig(bad_input_rig: Rig) -> Rig:
+    return bad_input_rig
 
 
 def _listed() -> Iterator[tuple[Method, str, str, bool]]:

@@ -52,7 +52,9 @@ def caller_of(method: Method) -> Caller:
 
 def _with(caller_for: Callable[[Method], Caller]) -> Case:
     async def provoke(rig: Rig, method: Method) -> Bad:
-        return Bad.of(method.new_request(), caller=caller_for(method))
+        # A stream is refused before it is read: a write would only race with the answer.
+        requests = () if method.request_streaming else (method.new_request(),)
+        return Bad(requests, caller_for(method))
 
     return provoke
 

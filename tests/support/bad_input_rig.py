@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,7 @@ __all__ = [
 
 DOMAIN = "turnwire.dev"
 SECONDS = 30.0
+STORES = ("control", "executor", "runtime")
 _LEAKS = ("Traceback", 'File "', ".py", "sqlite", "Exception", "Error(", "<class", "/site-packages/")
 
 
@@ -94,6 +95,7 @@ AGENTS = {
     ),
     "unkeyed": _agent("openai:gpt-none"),
     "strange": _agent("nosuch:model"),
+    "slow": _script([{"text": "word " * 2000, "size": 5, "every": 0.05}]),
     "theirs": _agent("demo:", scope="globex"),
 }
 
@@ -188,6 +190,7 @@ class Rig:
         self.data = cluster.data
         self.made: dict[str, Any] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stores: dict[str, tuple[sqlite3.Connection, list[str]]] = {}
 
     def process(self, method: Method) -> Process:
         """The process that serves a method."""
@@ -201,10 +204,17 @@ class Rig:
             self._channels[process.name] = self.cluster.channel(process)
         return self._channels[process.name]
 
-    def open(self, short: str, *requests: Any, caller: Caller = ALICE, seconds: float = SECONDS) -> Any:
+    def open(
+        self,
+        short: str,
+        *requests: Any,
+        caller: Caller = ALICE,
+        seconds: float = SECONDS,
+        channel: grpc.aio.Channel | None = None,
+    ) -> Any:
         """Begin a call and return it; `requests` may be encoded already."""
         method = contract().methods[short]
-        channel = self.channel(self.process(method))
+        channel = channel or self.channel(self.process(method))
         shape = ("stream" if method.request_streaming else "unary") + (
             "_stream" if method.response_streaming else "_unary"
         )
@@ -259,13 +269,22 @@ class Rig:
 
     def rows(self) -> dict[str, int]:
         """Number of rows of each table of each store."""
-        found: dict[str, int] = {}
-        for path in sorted(self.data.glob("*.db")):
-            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as db:
-                for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-                    (count,) = db.execute(f'SELECT count(*) FROM "{table}"').fetchone()
-                    found[f"{path.stem}.{table}"] = count
-        return found
+        return {f"{store}.{table}": n for store in STORES for table, n in self._counted(store).items()}
+
+    def _counted(self, store: str) -> dict[str, int]:
+        if store not in self._stores:
+            uri = f"file:{self.data / store}.db?mode=ro"
+            db = sqlite3.connect(uri, uri=True, timeout=10)
+            names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            self._stores[store] = (db, names)
+        db, names = self._stores[store]
+        counts = ", ".join(f'(SELECT count(*) FROM "{name}")' for name in names)
+        return dict(zip(names, db.execute(f"SELECT {counts}").fetchone(), strict=True))
+
+    def close(self) -> None:
+        """Let go of the stores."""
+        for db, _ in self._stores.values():
+            db.close()
 
     def change(self, store: str, sql: str, *values: Any) -> int:
         """Change a store behind its owner's back; returns the number of rows."""
@@ -309,10 +328,19 @@ def environments(
 
 
 @asynccontextmanager
-async def running(folder: Path, **more: Mapping[str, str]) -> AsyncIterator[Rig]:
-    """Start the three processes over a new folder; `more` is as for `environments`."""
+async def running(folder: Path, *, only: Sequence[str] = (), **more: Mapping[str, str]) -> AsyncIterator[Rig]:
+    """Start the three processes, or `only` some, over a new folder; `more` is as for `environments`."""
     workspace = folder / "data" / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "long.txt").write_text("a line that is long enough\n" * 200, encoding="utf-8")
-    async with Cluster(folder, AGENTS, **environments(folder, **more)) as cluster:
-        yield Rig(cluster)
+    cluster = Cluster(folder, AGENTS, **environments(folder, **more))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for process in cluster.processes:
+                if not only or process.name in only:
+                    tasks.create_task(process.start())
+        rig = Rig(cluster)
+        yield rig
+        rig.close()
+    finally:
+        await cluster.close()

@@ -107,6 +107,16 @@ class Process:
         """Ask it to leave and return its exit code."""
         return await self._end(signal.SIGTERM)
 
+    async def restart(self) -> None:
+        """Kill it and start it anew."""
+        await self.kill()
+        await self.start()
+
+    def signal_to_leave(self) -> None:
+        """Ask it to leave and do not wait."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+
     async def _end(self, number: signal.Signals) -> int:
         process = self._process
         if process is None or process.returncode is not None:
