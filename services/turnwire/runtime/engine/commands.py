@@ -49,6 +49,10 @@ class CommandDesk:
 
     async def deliver(self, delivery: ControlDelivery) -> ControlOutcome:
         """Apply a delivery and return its outcome, durable by then."""
+        live = self._named_live(delivery)
+        if live is not None:
+            # What a command has done to a turn is stored with the turn's end: there is nothing to look up yet.
+            return await self._cancel_live(live, delivery)
         known = await self._known(delivery)
         if known is not None:
             return known
@@ -63,6 +67,14 @@ class CommandDesk:
         if delivery.remaining_seconds <= 0:
             return ControlOutcome("expired", turn=key.name, message="the command's time had passed")
         return await self._cancel(key, delivery)
+
+    def _named_live(self, delivery: ControlDelivery) -> LiveTurn | None:
+        """Return the turn that the delivery names, when it runs here and the command may simply be applied."""
+        name = delivery.turn or delivery.bound_turn
+        if not name or delivery.clear_queue or delivery.mode != "owned" or delivery.remaining_seconds <= 0:
+            return None
+        _, thread_id, _, turn_id = name.split("/")
+        return self.supervisor.live.get(TurnKey(delivery.scope, thread_id, turn_id))
 
     async def _known(self, delivery: ControlDelivery) -> ControlOutcome | None:
         row = await self._store.applied_command(delivery.scope, delivery.command_id)
