@@ -155,5 +155,3 @@ async def known_turn(runtime: Runtime, asked: turn_service_pb2.RunTurnRequest) -
             for turn in (await runtime.turns.ListTurns(listed)).turns:
                 if turn.request_id == asked.request_id:
                     return str(turn.name)
-
-

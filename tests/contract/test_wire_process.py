@@ -148,3 +148,17 @@ async def test_a_taken_port_is_said_in_words(tmp_path: Path) -> None:
         assert f"cannot listen on 127.0.0.1:{port}" in err
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+async def test_a_certificate_that_cannot_be_used_is_named_and_nothing_starts(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "server.pem"
+    if content is not None:
+        path.write_text(content)
+    async with started(LISTEN__TLS_CERT=str(path), LISTEN__TLS_KEY=str(path)) as process:
+        _, told = await process.communicate()
+    assert process.returncode == 2
+    assert f"the certificate file {path}" in told.decode()
+    assert "Traceback" not in told.decode()

@@ -14,8 +14,9 @@ from turnwire.storage.committer import SqliteCommitter
 from turnwire.storage.lock import FileLock
 from turnwire.storage.migrate import StoreInfo, load_migrations, migrate
 from turnwire.storage.reader import Reader
-from turnwire.storage.sqlite import Synchronous, connect
+from turnwire.storage.sqlite import Synchronous, connect, describe
 from turnwire.storage.stats import WriterStats
+from turnwire.storage.units import StoreUnavailable
 from turnwire.storage.writer import GroupCommitWriter
 
 __all__ = ["Database"]
@@ -82,13 +83,17 @@ class Database:
 
         Raises:
             WrongState: STORE_LOCKED, another process has it; SCHEMA_NEWER, a later version wrote it.
-            sqlite3.Error: the file cannot be opened or is damaged.
+            StoreUnavailable: the file cannot be opened or is damaged.
         """
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock.acquire()
         try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock.acquire()
             self.info = await asyncio.to_thread(self._prepare)
             await self.writer.start()
+        except (OSError, sqlite3.Error) as error:
+            self._lock.release()
+            text = describe(error) if isinstance(error, sqlite3.Error) else error.strerror
+            raise StoreUnavailable(f"the store {self._path} cannot be opened: {text}") from error
         except BaseException:
             self._lock.release()
             raise

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
 from turnwire.core.errors import FieldViolation, InvalidRequest
+from turnwire.wire.certificates import read_pem
 from turnwire.wire.telemetry import trace_metadata
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ def open_link(settings: LinkSettings) -> WireChannel:
     """Open the channel that `settings` describe.
 
     Raises:
-        OSError: a certificate file cannot be read.
+        WrongState: a certificate file cannot be read (CERTIFICATE_UNREADABLE).
         InvalidRequest: the token is not printable ASCII.
     """
     credentials = None
     if not settings.plaintext:
         credentials = grpc.ssl_channel_credentials(
-            root_certificates=_read(settings.tls_ca),
-            private_key=_read(settings.tls_key),
-            certificate_chain=_read(settings.tls_cert),
+            root_certificates=read_pem(settings.tls_ca),
+            private_key=read_pem(settings.tls_key),
+            certificate_chain=read_pem(settings.tls_cert),
         )
     token = settings.token.get_secret_value() if settings.token is not None else None
     return open_channel(settings.target, token=token, credentials=credentials)
@@ -89,10 +89,6 @@ def open_channel(
     if token is not None:
         fixed.append(("authorization", f"Bearer {token}"))
     return WireChannel(channel, tuple(fixed))
-
-
-def _read(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
 
 
 def _require_ascii(pairs: _Pairs) -> None:

@@ -7,7 +7,6 @@ only aborts made through its own context; auth inside, so that its refusals are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -17,6 +16,7 @@ from turnwire.core.errors import WrongState
 from turnwire.core.settings import ListenSettings
 from turnwire.wire.auth import Authenticator, AuthInterceptor, check_exposure, load_tokens
 from turnwire.wire.calls import CallInterceptor
+from turnwire.wire.certificates import read_pem
 from turnwire.wire.health import Health
 from turnwire.wire.services import RegisteredService, Service, collect
 from turnwire.wire.tracing import LONG_STREAMS, TraceContextInterceptor, TracingInterceptor
@@ -72,7 +72,6 @@ def build_server(
     Raises:
         WrongState: INSECURE_LISTEN or TOKENS_UNREADABLE.
         ValueError: `roles` names a method that no service has, or a service is registered twice.
-        OSError: a certificate file cannot be read.
     """
     check_exposure(listen)
     registered = collect(services)
@@ -114,14 +113,16 @@ class WireServer:
         """Bind, start and report ready; return the port.
 
         Raises:
-            WrongState: the address is taken or not ours (ADDRESS_UNAVAILABLE).
+            WrongState: the address is taken or not ours (ADDRESS_UNAVAILABLE), or a certificate file cannot
+                be read (CERTIFICATE_UNREADABLE).
         """
         wanted = _address(self._listen.host, self._listen.port)
         try:
             self.port = self._bind(wanted)
         except RuntimeError:
             raise WrongState(
-                f"cannot listen on {wanted}: taken by another process, or not an address of this machine; "
+                f"cannot listen on {wanted}: taken by another process, or not an address of this machine"
+                f"{', or its certificate and key do not fit' if self._listen.tls else ''}; "
                 "choose another with listen.port or listen.host",
                 reason="ADDRESS_UNAVAILABLE",
                 address=wanted,
@@ -131,13 +132,12 @@ class WireServer:
         return self.port
 
     def _bind(self, address: str) -> int:
-        if self._listen.tls_cert is None or self._listen.tls_key is None:
+        certificate, key = read_pem(self._listen.tls_cert), read_pem(self._listen.tls_key)
+        if certificate is None or key is None:
             return self._server.add_insecure_port(address)
-        client_ca = self._listen.tls_client_ca
+        client_ca = read_pem(self._listen.tls_client_ca)
         credentials = grpc.ssl_server_credentials(
-            [(self._listen.tls_key.read_bytes(), self._listen.tls_cert.read_bytes())],
-            root_certificates=_read(client_ca),
-            require_client_auth=client_ca is not None,
+            [(key, certificate)], root_certificates=client_ca, require_client_auth=client_ca is not None
         )
         return self._server.add_secure_port(address, credentials)
 
@@ -162,7 +162,3 @@ def _reflection(names: Sequence[str]) -> Service:
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
-
-
-def _read(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()

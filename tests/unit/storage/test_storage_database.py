@@ -266,3 +266,16 @@ async def test_a_new_store_is_its_owners_alone(tmp_path: Path, package: MakePack
             assert {p.name for p in path.parent.iterdir() if p.stat().st_mode & 0o077} == set()
     finally:
         os.umask(mask)
+
+
+async def test_a_store_that_cannot_be_opened_is_told_in_one_sentence(
+    tmp_path: Path, package: MakePackage
+) -> None:
+    name = package(m0001_notes=FIRST)
+    (tmp_path / "damaged.db").write_text("this is no database, whatever its name says")
+    (tmp_path / "folder.db").mkdir()
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "damaged.db", tmp_path / "folder.db", tmp_path / "file" / "store.db"):
+        database = Database(path, name, on_fatal=lambda error: None)
+        with pytest.raises(StoreUnavailable, match=f"the store {path} cannot be opened: "):
+            await database.open()
