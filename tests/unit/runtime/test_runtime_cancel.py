@@ -357,12 +357,10 @@ async def test_a_model_that_fails_while_it_is_stopped_is_still_a_cancel() -> Non
 
 
 async def test_the_timer_of_a_turn_does_not_outlive_it() -> None:
-    turn = Turn(FakeModel([STOP]), spec=spec(limits={"turn_timeout": 0.01}))
+    turn = Turn(FakeModel([STOP]), spec=spec(limits={"turn_timeout": 60}))
     await turn.run()
-    fired = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.03, fired.set)
-    await fired.wait()
-    assert not turn.token.fired
+    assert turn.token._timer is not None
+    assert turn.token._timer.cancelled()
 
 
 async def test_a_callback_set_after_the_stop_is_called_at_once() -> None:

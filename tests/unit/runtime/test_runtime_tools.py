@@ -310,7 +310,7 @@ async def test_a_call_that_may_have_started_is_unknown_when_nobody_answers(
     assert turn.journal.finished_calls() == [("work", ToolOutcome.OUTCOME_UNKNOWN)]
 
 
-async def test_patience_with_a_broken_link_begins_when_it_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_patience_with_a_broken_link_begins_anew_when_it_breaks() -> None:
     model, turn = one_call()
     ran = asyncio.Event()
     turn.executor.answers["work"] = STARTED
@@ -322,6 +322,8 @@ async def test_patience_with_a_broken_link_begins_when_it_breaks(monkeypatch: py
         for event in BEGUN:
             yield event
         if attempts == 1:
+            raise unreachable()
+        if attempts == 2:
             # Longer than the link's patience: the tool simply takes its time.
             asyncio.get_running_loop().call_later(0.1, ran.set)
             await ran.wait()
