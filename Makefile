@@ -36,7 +36,7 @@ coverage: setup ## Run the test suite and report branch coverage
 	@scripts/coverage.sh $(TESTS)
 
 bench: setup ## Measure the services beside the floors; ARGS="--help" lists the options
-	$(V)/python -m bench.run $(ARGS)
+	$(V)/python -m bench $(ARGS)
 
 fmt: setup ## Format Python and proto files
 	$(V)/ruff format . && $(V)/ruff check --fix-only --quiet .

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,13 @@ def test_the_demo_runs_to_its_end_and_what_it_leaves_can_be_replayed(tmp_path: P
     assert len(turns) == 4
     data = tmp_path / "kept"
     assert {path.name for path in data.glob("*.db")} == {"control.db", "executor.db", "runtime.db"}
+    digest = hashlib.sha256(re.findall(r"-> multiply (\{.*\})", done.stdout)[0].encode()).hexdigest()
+    with closing(sqlite3.connect(data / "executor.db")) as ledger:
+        (row,) = ledger.execute(
+            "SELECT arguments_sha256, end_json FROM execution WHERE tool_name = 'multiply'"
+        ).fetchall()
+    assert row[0] == digest
+    assert str(a * b) in row[1]
     with live_fleet(tmp_path, "--data", str(data)) as fleet:
         replay = python(
             "-m", "turnwire.cli.main", "--target", fleet.target, "watch", turns[0], "--after", "0", "--json"
