@@ -83,13 +83,13 @@ class Executor(stubs.ToolExecutorServiceServicer):
 
 
 @asynccontextmanager
-async def linked(executor: Executor) -> AsyncIterator[ExecutorLink]:
+async def linked(executor: Executor, *, by_scope: bool = False) -> AsyncIterator[ExecutorLink]:
     service = Service(stubs.add_ToolExecutorServiceServicer_to_server, executor)
     server = build_server(ListenSettings(reflection=False), [service], roles={})
     port = await server.start()
     try:
         async with open_channel(f"127.0.0.1:{port}") as channel, asyncio.timeout(10):
-            yield ExecutorLink(channel)
+            yield ExecutorLink(channel, workspace_by_scope=by_scope)
     finally:
         await server.stop(0.0)
 
@@ -126,6 +126,14 @@ async def test_a_call_arrives_with_all_that_the_executor_keys_and_limits_it_by()
     assert request.execution_timeout.ToMilliseconds() == 9500
     assert request.queue_timeout.seconds == 60
     assert (request.context.turn, request.context.agent) == ("threads/t-01/turns/u-01", "agents/a")
+    assert request.context.workspace == ""
+
+
+async def test_with_several_scopes_a_call_works_in_the_folder_of_its_own() -> None:
+    executor = Executor(gives(ACCEPTED))
+    async with linked(executor, by_scope=True) as link:
+        await events(link)
+    assert executor.requests[0].context.workspace == "team"
 
 
 async def test_each_answer_becomes_its_event_and_heartbeats_none() -> None:

@@ -44,10 +44,15 @@ _SILENCE_SECONDS = 35.0
 
 
 class ExecutorLink:
-    """Implements the engine's `ToolExecutor` over a channel."""
+    """Implements the engine's `ToolExecutor` over a channel.
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    Args:
+        workspace_by_scope: gives the tools of each scope a workspace of their own; else all share the root.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, *, workspace_by_scope: bool = False) -> None:
         self._stub = stubs.ToolExecutorServiceStub(channel)
+        self._workspace_by_scope = workspace_by_scope
         self._tools: Sequence[ToolInfo] = ()
         self._tools_until = float("-inf")
 
@@ -84,7 +89,8 @@ class ExecutorLink:
         Raises:
             TurnwireError: what the executor answered, or UNREACHABLE when the link broke.
         """
-        stream = self._stub.Execute(_execute_request(call))
+        workspace = call.scope if self._workspace_by_scope else ""
+        stream = self._stub.Execute(_execute_request(call, workspace))
         silence = _Watchdog(stream.cancel)
         try:
             async for response in stream:
@@ -184,7 +190,7 @@ def _unavailable(error: TurnwireError) -> TurnwireError:
     )
 
 
-def _execute_request(call: ExecuteCall) -> pb.ExecuteRequest:
+def _execute_request(call: ExecuteCall, workspace: str) -> pb.ExecuteRequest:
     return pb.ExecuteRequest(
         scope=call.scope,
         execution_id=call.execution_id,
@@ -199,6 +205,7 @@ def _execute_request(call: ExecuteCall) -> pb.ExecuteRequest:
             turn=call.turn,
             call_id=call.call_id,
             agent=call.agent,
+            workspace=workspace,
             traceparent=call.traceparent,
         ),
     )

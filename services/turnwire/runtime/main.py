@@ -118,7 +118,9 @@ class _Runtime:
             queue_limit=turns.queue_limit,
             heartbeat=turns.heartbeat_seconds,
         )
-        self.executor = ExecutorLink(executor_channel)
+        # Callers with credentials are of several scopes, and none may read the files of another.
+        by_scope = settings.listen.tokens_file is not None
+        self.executor = ExecutorLink(executor_channel, workspace_by_scope=by_scope)
         self.agents = AgentCatalog(_agents(settings), self.store.thread_agent)
         self.desk = CommandDesk(self.store)
         self.link = ControlLink(

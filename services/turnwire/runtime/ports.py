@@ -150,6 +150,11 @@ class TurnJournal(Protocol):
 class Store(Protocol):
     """Threads, turns and their logs."""
 
+    @property
+    def healthy(self) -> bool:
+        """False while nothing can be written: new turns would wait, and may wait in vain."""
+        ...
+
     async def admit(
         self,
         command: StartCommand,

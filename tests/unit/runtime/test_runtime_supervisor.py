@@ -342,3 +342,19 @@ async def test_a_reader_that_comes_back_within_the_grace_keeps_the_turn() -> Non
     asyncio.get_running_loop().call_later(0.03, later.set)
     await later.wait()
     assert gone == []
+
+
+async def test_new_turns_are_refused_at_once_while_the_store_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with rig(tmp_path, answers(2)) as made:
+        asked = command(request_id=REQUEST)
+        known = await made.supervisor.start(asked)
+        await made.ended(known.key)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(made.store), "healthy", False)
+            with pytest.raises(Unavailable) as refused:
+                await made.supervisor.start(command())
+            assert refused.value.reason == "STORE_UNAVAILABLE"
+            assert (await made.supervisor.start(asked)).key == known.key
+        assert (await made.supervisor.start(command())).journal is not None

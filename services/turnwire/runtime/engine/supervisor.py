@@ -88,7 +88,7 @@ class Supervisor:
         `known` is told of the turn as soon as it is admitted, also when the caller has left by then.
 
         Raises:
-            Unavailable: DRAINING, OVERLOADED.
+            Unavailable: DRAINING, OVERLOADED, STORE_UNAVAILABLE.
             NotFound: AGENT_NOT_FOUND, THREAD_NOT_FOUND.
             WrongState: MODEL_NOT_CONFIGURED, THREAD_BUSY.
             InvalidRequest: a limit above the agent's, a model or tool that the agent does not have.
@@ -134,6 +134,9 @@ class Supervisor:
         """Return the agent of a new turn, or why there can be none now."""
         if self._draining:
             return Unavailable("this runtime is about to leave: repeat", reason="DRAINING", retry_after=1.0)
+        if not self._context.store.healthy:
+            text = "the store cannot be written now: repeat"
+            return Unavailable(text, reason="STORE_UNAVAILABLE", retry_after=1.0)
         if len(self._live) >= self._max_live:
             text = f"{self._max_live} turns run here: repeat"
             return Unavailable(text, reason="OVERLOADED", retry_after=1.0)

@@ -72,6 +72,11 @@ class TurnStore:
         return self._database.info.log_id
 
     @property
+    def healthy(self) -> bool:
+        """False while nothing can be written."""
+        return self._database.writer.healthy
+
+    @property
     def open_logs(self) -> int:
         """Turns that are not at their end and have a log in memory."""
         return len(self._logs)
