@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 import grpc
 
@@ -39,6 +40,8 @@ _TIERS = {
 # The tool list is asked for again after this long; a changed list is seen by the next turn.
 _TOOLS_FRESH_SECONDS = 5.0
 _UNARY_TIMEOUT = 10.0
+# How long a stream may take to end after its result.
+_END_SECONDS = 1.0
 # The executor sends a heartbeat every 10 s; a stream that is silent for longer is dead.
 _SILENCE_SECONDS = 35.0
 
@@ -96,6 +99,9 @@ class ExecutorLink:
             async for response in stream:
                 silence.fed()
                 event = _event(response)
+                if isinstance(event, ExecutionResult):
+                    # The call has come to its regular end at the executor before the stream is let go.
+                    await _let_end(stream)
                 if event is not None:
                     yield event
         except grpc.aio.AioRpcError as error:
@@ -153,6 +159,17 @@ class ExecutorLink:
             raise (found if passed_on else _unavailable(found)) from error
         finally:
             stream.cancel()
+
+
+async def _let_end(stream: grpc.aio.UnaryStreamCall[Any, Any]) -> None:
+    """Wait a moment for a stream that has given its result to end by itself."""
+    try:
+        async with asyncio.timeout(_END_SECONDS):
+            async for _ in stream:
+                pass
+    except (TimeoutError, grpc.aio.AioRpcError):
+        # The result is here: how the stream ends after it changes nothing.
+        return
 
 
 class _Watchdog:

@@ -354,12 +354,13 @@ def _settle(future: asyncio.Future[Any], error: BaseException | None, result: An
 
 async def _outlast_cancel(future: asyncio.Future[T]) -> T:
     """Wait for the result even when cancelled meanwhile; the cancel is raised after it."""
-    cancelled: asyncio.CancelledError | None = None
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError as error:
+        cancelled = error
     while not future.done():
         try:
             await asyncio.wait((future,))
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None:
-        raise cancelled from future.exception()
-    return future.result()
+    raise cancelled from future.exception()

@@ -151,7 +151,7 @@ class ModelCall:
 
     def _usage(self, event: UsageSnapshot) -> None:
         self.answer.usage = event.usage
-        self._journal.emit(event)
+        self._journal.emit_soon(event)
 
     def _end(self, event: Finish | StreamFailure) -> None:
         if isinstance(event, StreamFailure) and not event.partial_content and self.answer.text:
@@ -165,4 +165,5 @@ class ModelCall:
                 self.answer.whole_text[-32768:],
             )
         self.answer.end = event
-        self._journal.emit(event)
+        # The step is committed, or the turn ended, right after it.
+        self._journal.emit_soon(event)
