@@ -6,30 +6,22 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from support.control_peers import cancel as cancel_command
 from support.control_peers import connect
 from support.executor_process import processes_with
 from support.strict_provider import Hold, Reply, says
-from support.turn_rig import Stream, TurnRig, arms, turn_rig
+from support.turn_rig import Stream, TurnRig, arms
 from turnwire.api.common.v1.tool_pb2 import ToolOutcome
 from turnwire.api.control.v1 import command_pb2 as command_pb
 from turnwire.api.runtime.v1 import turn_event_pb2 as event_pb
 from turnwire.api.runtime.v1.message_pb2 import MESSAGE_ROLE_ASSISTANT, MESSAGE_STATUS_FINAL
 from turnwire.api.runtime.v1.turn_pb2 import TurnState
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TurnRig]:
-    async with turn_rig(tmp_path_factory.mktemp("cancel")) as rig:
-        yield rig
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 
 def check_cancelled(events: list[event_pb.TurnEvent], text: str = "") -> None:

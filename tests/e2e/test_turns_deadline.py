@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from support.executor_process import processes_with
 from support.strict_provider import says
-from support.turn_rig import TurnRig, arms, turn_rig
+from support.turn_rig import TurnRig, arms
 from support.turn_tools import SCRIPTS
 from turnwire.api.common.v1.tool_pb2 import ToolOutcome
 from turnwire.api.runtime.v1.turn_pb2 import TurnState
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 # Seconds from the tool's start to its end, by the times of the events: the limit is 1 s. Whoever ignores TERM
 # is killed 2 s later.
 LIMITS = dict.fromkeys(SCRIPTS, 1.5) | {"ignores_term": 3.5}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TurnRig]:
-    async with turn_rig(tmp_path_factory.mktemp("deadline")) as rig:
-        yield rig
 
 
 @pytest.mark.parametrize("tool", LIMITS)

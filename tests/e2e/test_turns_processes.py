@@ -45,9 +45,9 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TurnRig
 async def leaving(rig: TurnRig) -> AsyncIterator[TurnRig]:
     """The rig, for a test that ends the runtime: it runs again afterwards."""
     yield rig
-    await rig.cluster.runtime.kill()
-    await rig.cluster.runtime.start()
-    rig.connect()
+    if not rig.cluster.runtime.running:
+        await rig.cluster.runtime.start()
+        rig.connect()
 
 
 async def watch_health(channel: grpc.aio.Channel, name: str, state: int) -> None:
@@ -175,26 +175,33 @@ async def refused_start(process: Process, *words: str) -> str:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_a_start_that_cannot_be_is_refused_in_clear_words(
+async def test_a_second_process_on_the_same_store_is_refused_and_the_first_is_not_touched(
     rig: TurnRig, name: str, tmp_path: Path
 ) -> None:
     running = next(p for p in rig.cluster.processes if p.name == name)
-    beside = Process(name, tmp_path, running.environment, rig.cluster.data)
-    taken = Process(name, tmp_path, running.environment, tmp_path / "data")
-    taken.port = running.port
-    exposed = Process(name, tmp_path, running.environment, tmp_path / "open")
-    async with asyncio.timeout(90):
-        text = await refused_start(beside)
+    async with asyncio.timeout(60):
+        text = await refused_start(Process(name, tmp_path, running.environment, rig.cluster.data))
         assert f"{name}.db is in use by process {running.pid}" in text
-        text = await refused_start(taken)
-        assert f"127.0.0.1:{running.port}" in text
-        text = await refused_start(exposed, "--host", "0.0.0.0")
-        assert "refusing to listen on 0.0.0.0" in text
-        assert "tls_cert" in text
-        assert "tokens_file" in text
-    # The one that runs was not touched.
-    request = health_pb2.HealthCheckRequest(service=SERVICES[name][0])
-    assert (await HealthStub(rig.cluster.channel(running)).Check(request)).status == SERVING
+        request = health_pb2.HealthCheckRequest(service=SERVICES[name][0])
+        assert (await HealthStub(rig.cluster.channel(running)).Check(request)).status == SERVING
+
+
+async def test_a_port_in_use_and_an_open_address_are_refused_in_clear_words(
+    rig: TurnRig, tmp_path: Path
+) -> None:
+    running = rig.cluster.runtime
+    taken, exposed = (Process("runtime", tmp_path / n, running.environment, tmp_path / n) for n in "ab")
+    taken.port = running.port
+    for process in (taken, exposed):
+        process.log.parent.mkdir()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        texts = [
+            tasks.create_task(refused_start(taken)),
+            tasks.create_task(refused_start(exposed, "--host", "0.0.0.0")),
+        ]
+    assert f"127.0.0.1:{running.port}" in texts[0].result()
+    for word in ("refusing to listen on 0.0.0.0", "tls_cert", "tokens_file"):
+        assert word in texts[1].result()
 
 
 async def test_an_agent_file_with_a_mistake_is_named_with_its_field(rig: TurnRig, tmp_path: Path) -> None:

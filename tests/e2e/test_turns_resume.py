@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
-import pytest_asyncio
 
 from support.strict_provider import Hold, Reply, says
-from support.turn_rig import TurnRig, arms, serialised, turn_rig
+from support.turn_rig import TurnRig, arms, serialised
 from turnwire.api.runtime.v1 import turn_event_pb2 as event_pb
 from turnwire.api.runtime.v1 import turn_service_pb2 as pb
 from turnwire.api.runtime.v1.turn_pb2 import TurnDisposition, TurnState
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 ANSWER = [f"word{n} " for n in range(40)]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TurnRig]:
-    async with turn_rig(tmp_path_factory.mktemp("resume")) as rig:
-        yield rig
 
 
 def two_steps(file: Path, holds: list[Hold]) -> list[Reply]:

@@ -114,6 +114,9 @@ async def test_a_call_that_lost_its_result_does_not_trouble_the_next_turn(
         events = await rig.whole("openai:example-next", "And now?", thread=thread)
         # The same history in the other format, which is as strict.
         again = await rig.whole("anthropic:example-other", "And now?", thread=thread)
+        # The tool itself lives on; it would hold its service when that is asked to leave.
+        await asyncio.to_thread(pipe.write_text, "go\n")
+        await asyncio.to_thread(pipe.read_bytes)
     assert [e[-1].turn_finished.text for e in (events, again)] == ["done", "done"]
     assert rig.provider.refusals == []
     roles = [message["role"] for message in rig.provider.requests["example-next"][0]["messages"]]

@@ -49,6 +49,11 @@ class Process:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
     async def launch(self, *words: str) -> None:
         """Start it with further command line words and wait for nothing."""
         self._ready.unlink(missing_ok=True)
@@ -120,7 +125,7 @@ class Process:
     async def _end(self, number: signal.Signals) -> int:
         process = self._process
         if process is None or process.returncode is not None:
-            return process.returncode if process is not None and process.returncode is not None else 0
+            return 0 if process is None or process.returncode is None else process.returncode
         process.send_signal(number)
         async with asyncio.timeout(START_SECONDS):
             return await process.wait()
