@@ -51,7 +51,7 @@ class CommandDesk:
         """Apply a delivery and return its outcome, durable by then."""
         live = self._named_live(delivery)
         if live is not None:
-            # What a command has done to a turn is stored with the turn's end: there is nothing to look up yet.
+            # What a command did to a turn is stored with the turn's end: there is nothing to look up yet.
             return await self._cancel_live(live, delivery)
         known = await self._known(delivery)
         if known is not None:
@@ -69,7 +69,7 @@ class CommandDesk:
         return await self._cancel(key, delivery)
 
     def _named_live(self, delivery: ControlDelivery) -> LiveTurn | None:
-        """Return the turn that the delivery names, when it runs here and the command may simply be applied."""
+        """Return the turn that the delivery names, when it runs here and may simply be cancelled."""
         name = delivery.turn or delivery.bound_turn
         if not name or delivery.clear_queue or delivery.mode != "owned" or delivery.remaining_seconds <= 0:
             return None
