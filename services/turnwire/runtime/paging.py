@@ -18,6 +18,7 @@ from turnwire.runtime.store.queries import MAX_PAGE_BYTES, Filter
 __all__ = ["FilterField", "fitting", "page_size", "parse_filter", "read_token", "write_token"]
 
 DEFAULT_PAGE, LARGEST_PAGE = 50, 200
+MAX_FILTER_CHARS = 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Integers of the store are from -2^63 to 2^63 - 1.
 _INTEGERS = 2**63
@@ -95,6 +96,10 @@ def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> F
     Raises:
         InvalidRequest: a term that is not understood.
     """
+    if len(text) > MAX_FILTER_CHARS:
+        # SQLite refuses a statement of a thousand terms and more.
+        what = f"is longer than {MAX_FILTER_CHARS} characters"
+        raise InvalidRequest(f"filter {what}", violations=[FieldViolation("filter", what)])
     if not require_clean(text, "filter").strip():
         return Filter()
     conditions: list[tuple[str, object]] = []

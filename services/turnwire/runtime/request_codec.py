@@ -5,7 +5,7 @@ A field that is not served yet is refused by name, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwire.api.runtime.v1 import content_pb2, thread_pb2, turn_pb2
@@ -43,6 +43,8 @@ MAX_PARTS = 32
 MAX_INPUT_BYTES = 2 * 1024 * 1024
 MAX_PART_BYTES = 1024 * 1024
 MAX_LABELS = 16
+MAX_ALLOWED_TOOLS = 256
+MAX_SHORT_CHARS = 256
 MAX_METADATA_BYTES = 16 * 1024
 # What most requests leave out, made once.
 _NO_CHOICE, _NO_OPTIONS, _NO_LIMITS = ToolChoiceSpec(), OptionsSpec(), TurnLimits()
@@ -93,7 +95,7 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
         new_thread=_new_thread(spec.new_thread) if spec.HasField("new_thread") else None,
         agent=agent_name(spec.agent, "spec.agent") if spec.agent else "",
         parts=_parts(spec.input.parts, "spec.input.parts"),
-        allowed_tools=tuple(require_clean(t, "spec.allowed_tools") for t in spec.allowed_tools),
+        allowed_tools=_allowed_tools(spec.allowed_tools),
         tool_choice=_tool_choice(spec.tool_choice) if spec.HasField("tool_choice") else _NO_CHOICE,
         options=_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
         limits=_limits(spec.limits) if spec.HasField("limits") else _NO_LIMITS,
@@ -135,12 +137,13 @@ def _new_thread(new: turn_pb2.NewThread) -> NewThread:
     )
 
 
-def _parts(parts: Iterable[content_pb2.Part], field: str) -> tuple[InputPart, ...]:
-    found = tuple(_part(p, f"{field}[{i}]") for i, p in enumerate(parts))
-    if not found:
+def _parts(parts: Sequence[content_pb2.Part], field: str) -> tuple[InputPart, ...]:
+    if not parts:
         raise bad(field, "needs at least one part")
-    if len(found) > MAX_PARTS:
+    # Counted before it is read: a request of 4 MiB has room for a million of them.
+    if len(parts) > MAX_PARTS:
         raise bad(field, f"has more than {MAX_PARTS} parts")
+    found = tuple(_part(p, f"{field}[{i}]") for i, p in enumerate(parts))
     if sum(len(p.text.encode()) + len(p.data) for p in found) > MAX_INPUT_BYTES:
         raise bad(field, f"is above {MAX_INPUT_BYTES} bytes in all")
     return found
@@ -160,8 +163,8 @@ def _part(part: content_pb2.Part, field: str) -> InputPart:
             return InputPart(
                 kind="blob",
                 data=part.blob.data,
-                media_type=require_clean(part.blob.media_type, f"{field}.blob.media_type"),
-                filename=require_clean(part.blob.filename, f"{field}.blob.filename"),
+                media_type=_short(part.blob.media_type, f"{field}.blob.media_type"),
+                filename=_short(part.blob.filename, f"{field}.blob.filename"),
             )
         case "uri":
             if not part.uri.uri.startswith("https://") or len(part.uri.uri) > 2048:
@@ -169,18 +172,32 @@ def _part(part: content_pb2.Part, field: str) -> InputPart:
             return InputPart(
                 kind="uri",
                 uri=require_clean(part.uri.uri, f"{field}.uri"),
-                media_type=require_clean(part.uri.media_type, f"{field}.uri.media_type"),
+                media_type=_short(part.uri.media_type, f"{field}.uri.media_type"),
             )
         case "handle":
             raise not_served(f"{field}.handle")
     raise bad(field, "has no content that this server knows")
 
 
+def _allowed_tools(names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MAX_ALLOWED_TOOLS:
+        raise bad("spec.allowed_tools", f"has more than {MAX_ALLOWED_TOOLS} names")
+    return tuple(_short(name, "spec.allowed_tools") for name in names)
+
+
+def _short(text: str, field: str) -> str:
+    """Return a text that stands for a name or a word: clean, and of no more than 256 characters."""
+    if len(text) > MAX_SHORT_CHARS:
+        raise bad(field, f"is longer than {MAX_SHORT_CHARS} characters")
+    return require_clean(text, field)
+
+
 def _tool_choice(choice: turn_pb2.ToolChoice) -> ToolChoiceSpec:
     mode = _CHOICES[choice.mode]
     if (mode == "tool") != bool(choice.tool_name):
         raise bad("spec.tool_choice.tool_name", "is set with mode TOOL and only with it")
-    return ToolChoiceSpec.model_validate({"mode": mode, "tool_name": choice.tool_name})
+    name = _short(choice.tool_name, "spec.tool_choice.tool_name")
+    return ToolChoiceSpec.model_validate({"mode": mode, "tool_name": name})
 
 
 def _options(options: turn_pb2.ModelOptions) -> OptionsSpec:
@@ -194,12 +211,12 @@ def _options(options: turn_pb2.ModelOptions) -> OptionsSpec:
     if len(options.stop) > 8:
         raise bad(f"{field}.stop", "has more than 8 texts")
     return OptionsSpec(
-        model=require_clean(options.model, f"{field}.model"),
+        model=_short(options.model, f"{field}.model"),
         temperature=temperature,
         top_p=top_p,
         max_output_tokens=_optional(options, "max_output_tokens", f"{field}.max_output_tokens"),
-        stop=tuple(require_clean(s, f"{field}.stop") for s in options.stop),
-        reasoning_effort=require_clean(options.reasoning_effort, f"{field}.reasoning_effort"),
+        stop=tuple(_short(s, f"{field}.stop") for s in options.stop),
+        reasoning_effort=_short(options.reasoning_effort, f"{field}.reasoning_effort"),
     )
 
 
