@@ -28,7 +28,7 @@ from turnwire.extend.events import (
     ToolOutcome,
     TurnState,
 )
-from turnwire.extend.llm import Finish, FinishReason, TextDelta, ToolCallComplete
+from turnwire.extend.llm import Finish, FinishReason, ReasoningDelta, TextDelta, ToolCallComplete
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.execution import (
     ExecuteCall,
@@ -84,6 +84,13 @@ async def test_a_cancel_in_mid_stream_keeps_the_text_so_far_with_its_reason() ->
     assert turn.end.text == "so far"
     assert turn.end.usage.model_calls == 1
     assert model.closed == 1
+
+
+async def test_reasoning_is_kept_with_the_text_it_led_to_and_not_alone() -> None:
+    for told, kept in (([TextDelta("so far")], 2), ([], 0)):
+        turn = Turn(FakeModel([ReasoningDelta("hm"), *told, asyncio.Event()]))
+        await turn.run_while(cancelled(turn, TextDelta if told else ReasoningDelta))
+        assert sum(len(parts) for parts in turn.journal.committed) == kept
 
 
 async def test_a_cancel_between_steps_starts_no_further_step() -> None:

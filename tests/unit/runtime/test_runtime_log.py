@@ -402,3 +402,19 @@ async def test_company_that_never_comes_after_the_end_is_nothing(store: TurnStor
     await end(journal)
     journal.emit_soon(TextDelta("too late"))
     assert kinds(await history(store, key))[2:] == ["text_delta", "turn_finished"]
+
+
+async def test_a_process_that_leaves_sends_readers_away_after_what_they_lack(store: TurnStore) -> None:
+    key, journal = await begin(store)
+    journal.emit(TextDelta("all there is"))
+    await journal.flush()
+    reading = await reader(store, key)
+    got: list[bytes] = []
+    with pytest.raises(Unavailable) as caught:
+        async with asyncio.timeout(5):
+            async for page in reading:
+                got.append(page)
+                store.ticker.send_away()
+    reading.close()
+    assert caught.value.reason == "DRAINING"
+    assert [e.sequence for e in events(got)] == [1, 2, 3]
