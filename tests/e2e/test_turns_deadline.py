@@ -21,9 +21,7 @@ LIMITS = dict.fromkeys(SCRIPTS, 1.5) | {"ignores_term": 3.5}
 
 
 @pytest.mark.parametrize("tool", LIMITS)
-async def test_an_overrun_ends_in_time_with_its_tree_and_its_output(
-    rig: TurnRig, tool: str, record_property: pytest.RecordProperty
-) -> None:
+async def test_an_overrun_ends_in_time_with_its_tree_and_its_output(rig: TurnRig, tool: str) -> None:
     model = f"deadline-{tool}"
     rig.provider.queue(model, says(calls=[(tool, {})]), says("too ", "late"))
     async with asyncio.timeout(60):
@@ -40,7 +38,7 @@ async def test_an_overrun_ends_in_time_with_its_tree_and_its_output(
     assert "started" in call.content
     assert "<tool_timeout" in call.content
     seconds = (finished.create_time.ToNanoseconds() - started.create_time.ToNanoseconds()) / 1e9
-    record_property("seconds", f"{seconds:.3f}")
+    print(f"\n{tool}: {seconds:.3f} s from start to end")
     assert 1.0 <= seconds <= LIMITS[tool]
     assert started.tool_call_started.execution_timeout.ToMilliseconds() == 1000
     end = events[-1].turn_finished
