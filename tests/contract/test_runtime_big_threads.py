@@ -104,6 +104,14 @@ def test_a_message_that_is_still_too_long_loses_its_oldest_parts() -> None:
     assert shown.parts[-1].tool_call.call_id == "call-29"
 
 
+def test_one_text_that_is_too_long_keeps_its_end() -> None:
+    text = "x" * 5_000_000 + "the end"
+    shown = message_to_proto(answer(ContentPart(InputPart(kind="text", text=text), 1)), "threads/thread-1")
+    assert shown.ByteSize() <= MAX_MESSAGE_BYTES
+    assert "left out here" in shown.parts[0].content.text.text
+    assert shown.parts[1].content.text.text.endswith("xthe end")
+
+
 def test_a_message_that_fits_is_shown_whole() -> None:
     text = ContentPart(InputPart(kind="text", text="x" * MIB), 1)
     shown = message_to_proto(answer(text, call(1, "y" * 200_000, b"z" * 60_000)), "threads/thread-1")

@@ -27,6 +27,7 @@ __all__ = ["DISPOSITIONS", "MAX_MESSAGE_BYTES", "message_to_proto", "thread_to_p
 DISPOSITIONS = enum_table(Disposition, turn_pb2.TurnDisposition, "TURN_DISPOSITION_")
 # Of one message; an answer of 4 MiB also holds other things.
 MAX_MESSAGE_BYTES = 2_500_000
+MAX_PART_CHARS = MAX_MESSAGE_BYTES // 4
 _SHORT_BYTES = 4096
 _LEFT_OUT = "[The rest is left out here: the events of the turn hold all of it.]"
 _ROLES = {
@@ -125,9 +126,17 @@ def _shorten(message: message_pb2.Message) -> None:
         return
     while len(message.parts) > 1 and message.ByteSize() > MAX_MESSAGE_BYTES:
         del message.parts[0]
+    _cut_texts(message.parts[0])
     note = message_pb2.MessagePart(step=message.parts[0].step)
     note.content.text.text = _LEFT_OUT
     message.parts.insert(0, note)
+
+
+def _cut_texts(part: message_pb2.MessagePart) -> None:
+    """Keep the end of a text: what is left of a message are its latest words."""
+    for holder in (part.content.text, part.reasoning):
+        if len(holder.text) > MAX_PART_CHARS:
+            holder.text = holder.text[-MAX_PART_CHARS:]
 
 
 def _message_part(part: ContentPart | ReasoningText | CallPart) -> message_pb2.MessagePart:
