@@ -175,6 +175,8 @@ const (
 	ErrorReason_ERROR_REASON_CALL_CANCELLED ErrorReason = 113
 	// FAILED_PRECONDITION: made by clients: the runtime does not tell where its control service is; give its address.
 	ErrorReason_ERROR_REASON_CONTROL_TARGET_UNKNOWN ErrorReason = 114
+	// FAILED_PRECONDITION, at start: a certificate file cannot be read or is no PEM file; mend or replace it (path).
+	ErrorReason_ERROR_REASON_CERTIFICATE_UNREADABLE ErrorReason = 115
 	// INTERNAL: a defect of the server; report the error id (error_id).
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 120
 	// INVALID_ARGUMENT: no provider has that prefix, or the rest names no model; use one that the text
@@ -273,6 +275,7 @@ var (
 		112: "ERROR_REASON_DEADLINE_EXCEEDED",
 		113: "ERROR_REASON_CALL_CANCELLED",
 		114: "ERROR_REASON_CONTROL_TARGET_UNKNOWN",
+		115: "ERROR_REASON_CERTIFICATE_UNREADABLE",
 		120: "ERROR_REASON_INTERNAL",
 		121: "ERROR_REASON_MODEL_UNKNOWN",
 		130: "ERROR_REASON_MODEL_FAILED",
@@ -356,6 +359,7 @@ var (
 		"ERROR_REASON_DEADLINE_EXCEEDED":      112,
 		"ERROR_REASON_CALL_CANCELLED":         113,
 		"ERROR_REASON_CONTROL_TARGET_UNKNOWN": 114,
+		"ERROR_REASON_CERTIFICATE_UNREADABLE": 115,
 		"ERROR_REASON_INTERNAL":               120,
 		"ERROR_REASON_MODEL_UNKNOWN":          121,
 		"ERROR_REASON_MODEL_FAILED":           130,
@@ -401,7 +405,7 @@ var File_turnwire_api_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xc2\x15\n" +
+	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xeb\x15\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12$\n" +
@@ -473,7 +477,8 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1bERROR_REASON_METHOD_UNKNOWN\x10o\x12\"\n" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10p\x12\x1f\n" +
 	"\x1bERROR_REASON_CALL_CANCELLED\x10q\x12'\n" +
-	"#ERROR_REASON_CONTROL_TARGET_UNKNOWN\x10r\x12\x19\n" +
+	"#ERROR_REASON_CONTROL_TARGET_UNKNOWN\x10r\x12'\n" +
+	"#ERROR_REASON_CERTIFICATE_UNREADABLE\x10s\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10x\x12\x1e\n" +
 	"\x1aERROR_REASON_MODEL_UNKNOWN\x10y\x12\x1e\n" +
 	"\x19ERROR_REASON_MODEL_FAILED\x10\x82\x01\x12!\n" +
