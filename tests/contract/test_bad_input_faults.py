@@ -38,10 +38,9 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
 
 
 async def _answer(rig: Rig, short: str, request: Any = None) -> Refusal:
-    """Make a call that must fail as its method documents."""
+    """Make a call that must fail as its method documents; without a request nothing is said on it."""
     method = METHODS[short]
-    bad = Bad.of(method.new_request() if request is None else request, caller=caller_of(method))
-    refusal = await rig.answer(short, bad)
+    refusal = await rig.answer(short, Bad(() if request is None else (request,), caller_of(method)))
     refusal.check_shape(method)
     return refusal
 
@@ -108,7 +107,9 @@ async def _leaving(rig: Rig, process: Process) -> AsyncIterator[None]:
 
 async def test_a_process_that_is_full_and_one_that_leaves_refuse_new_work_and_say_so(tmp_path: Path) -> None:
     full = {"COMMANDS__MAX_PENDING_PER_SCOPE": "1"}
-    streams = {"Connect": connect_hello(), "WatchCommands": None, "Attach": attach_hello()}
+    # Streams that are refused before they are read: a write would only race with the answer.
+    streams = {"Connect": None, "Attach": None}
+    streams["WatchCommands"] = request_of("ControlService.WatchCommands")
     async with running(tmp_path, runtime={"TURNS__MAX_LIVE": "1"}, control=full, executor=SHELL) as rig:
         held = [await _hang(rig), await _hold_room(rig, "call-1"), await _owe_an_answer(rig)]
         queued = execute("call-2", "shell", {"command": "true"})

@@ -39,6 +39,7 @@ __all__ = [
 
 DOMAIN = "turnwire.dev"
 SECONDS = 30.0
+LONG = "a line that is long enough\n" * 200
 STORES = ("control", "executor", "runtime")
 _LEAKS = ("Traceback", 'File "', ".py", "sqlite", "Exception", "Error(", "<class", "/site-packages/")
 
@@ -90,6 +91,7 @@ def _script(*calls: list[dict[str, Any]]) -> str:
 AGENTS = {
     "plain": _script([{"text": "hello"}]),
     "hang": _script([{"text": "begun"}, {"hang": True}]),
+    # Reads a file that lies in the workspace of each scope: more than is shown of a result.
     "reader": _script(
         [{"tool_call": {"name": "read_file", "arguments": {"path": "long.txt"}}}], [{"text": "read"}]
     ),
@@ -330,9 +332,10 @@ def environments(
 @asynccontextmanager
 async def running(folder: Path, *, only: Sequence[str] = (), **more: Mapping[str, str]) -> AsyncIterator[Rig]:
     """Start the three processes, or `only` some, over a new folder; `more` is as for `environments`."""
-    workspace = folder / "data" / "workspace"
-    workspace.mkdir(parents=True)
-    (workspace / "long.txt").write_text("a line that is long enough\n" * 200, encoding="utf-8")
+    for workspace in ("", "acme", "globex"):
+        path = folder / "data" / "workspace" / workspace
+        path.mkdir(parents=True)
+        (path / "long.txt").write_text(LONG, encoding="utf-8")
     cluster = Cluster(folder, AGENTS, **environments(folder, **more))
     try:
         async with asyncio.TaskGroup() as tasks:

@@ -52,8 +52,10 @@ async def _run(rig: Rig, agent: str, caller: Caller, until: str) -> Made:
     request = fill(request_of(RUN), agent=agent)
     seen = await rig.until(RUN, request, lambda answer: _has(answer, until), caller)
     header = seen[0].header
-    calls = [e.tool_call_finished.call_id for a in seen for e in a.events if e.HasField("tool_call_finished")]
-    return Made(header.thread, header.turn, request, calls[0] if calls else "")
+    ends = [e.tool_call_finished for a in seen for e in a.events if e.HasField("tool_call_finished")]
+    kept = [end.call_id for end in ends if end.HasField("overflow")]
+    assert not ends or kept, ends
+    return Made(header.thread, header.turn, request, kept[0] if kept else "")
 
 
 def _has(answer: Any, kind: str) -> bool:
