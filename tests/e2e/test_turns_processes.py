@@ -60,6 +60,12 @@ async def watch_health(channel: grpc.aio.Channel, name: str, state: int) -> None
     raise AssertionError(f"the watch of {name} ended")
 
 
+async def states(channel: grpc.aio.Channel, name: str) -> list[int]:
+    """Every state of a name until the server ends the watch."""
+    call = HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=name))
+    return [answer.status async for answer in call]
+
+
 async def begun(rig: TurnRig, model: str) -> tuple[Stream, Hold]:
     """A turn in the middle of its model stream."""
     hold = Hold()
@@ -79,7 +85,8 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
 async def test_on_term_health_goes_first_and_the_running_turn_finishes(leaving: TurnRig) -> None:
     rig, runtime = leaving, leaving.cluster.runtime
     channel = rig.cluster.channel()
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
+        watched = tasks.create_task(states(channel, "liveness"))
         stream, hold = await begun(rig, "leave-whole")
         queued = rig.run(rig.request("openai:leave-queued", thread=stream.header.thread))
         await queued.opened()
@@ -100,7 +107,9 @@ async def test_on_term_health_goes_first_and_the_running_turn_finishes(leaving: 
         assert reason_of(sent_away.value) == "DRAINING"
         ended = time.monotonic()
         assert await runtime.wait() == 0
+        # Neither readers nor watches of health have held it for the ten seconds that open calls get.
         assert time.monotonic() - ended < 8
+        assert await watched == [SERVING]
         # What waited was not begun and not lost.
         assert rig.provider.requests["leave-queued"] == []
         await runtime.start()

@@ -90,6 +90,7 @@ async def drain(
     logger.info("drain.started", extra={"delay": settings.delay(loopback=loopback)})
     health.drain()
     finished = await _unless(at_once, _leave(settings, hooks, loopback))
+    health.end()
     await server.stop(settings.last_stop(loopback=loopback) if finished else 0.0)
     logger.info("drain.finished", extra={"complete": finished})
     return finished

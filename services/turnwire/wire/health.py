@@ -29,6 +29,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._services = {""}
         self._states: dict[str, int] = {"": _NOT_SERVING, LIVENESS: _SERVING}
         self._draining = False
+        self._ended = False
         self._changed = asyncio.Event()
 
     @property
@@ -54,10 +55,18 @@ class Health(health_pb2_grpc.HealthServicer):
         self._update(dict.fromkeys(self._states.keys() - {LIVENESS}, _NOT_SERVING))
         self._draining = True
 
+    def end(self) -> None:
+        """End every watch: the server is about to close, and would wait for them."""
+        self._ended = True
+        self._wake()
+
     def _update(self, states: dict[str, int]) -> None:
         if self._draining:
             return
         self._states.update(states)
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -69,7 +78,10 @@ class Health(health_pb2_grpc.HealthServicer):
         return health_pb2.HealthCheckResponse(status=state)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Yield the state of one name now and after each change; an unknown name may appear later."""
+        """Yield the state of one name now and after each change, until the process closes its server.
+
+        An unknown name may appear later.
+        """
         last: int | None = None
         while True:
             changed = self._changed
@@ -77,5 +89,7 @@ class Health(health_pb2_grpc.HealthServicer):
             if state != last:
                 last = state
                 yield health_pb2.HealthCheckResponse(status=state)
+            elif self._ended:
+                return
             else:
                 await changed.wait()
