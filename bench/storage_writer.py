@@ -16,7 +16,7 @@ from pathlib import Path
 
 from turnwire.storage.checkpoint import Checkpointer
 from turnwire.storage.committer import SqliteCommitter
-from turnwire.storage.sqlite import connect
+from turnwire.storage.sqlite import Synchronous, connect
 from turnwire.storage.stats import WriterStats
 from turnwire.storage.units import Statement, Unit
 from turnwire.storage.writer import GroupCommitWriter
@@ -56,7 +56,7 @@ class Turn:
             raise error
 
 
-def prepare(path: Path, synchronous: str, turns: list[Turn]) -> partial[sqlite3.Connection]:
+def prepare(path: Path, synchronous: Synchronous, turns: list[Turn]) -> partial[sqlite3.Connection]:
     opener = partial(connect, path, synchronous=synchronous)
     db = opener()
     for statement in SCHEMA:
