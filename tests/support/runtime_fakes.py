@@ -51,6 +51,7 @@ class FakeJournal:
         self.stamps: list[tuple[int, int, int]] = []
         self.committed: list[tuple[StoredPart, ...]] = []
         self.started: list[str] = []
+        self.weighed: list[int] = []
         self.outcomes: list[CallPart] = []
         self.flushes = 0
         self.messages: list[str] = []
@@ -70,6 +71,9 @@ class FakeJournal:
 
     def emit_soon(self, event: TurnEvent) -> int:
         return self.emit(event)
+
+    def weigh(self, size: int) -> None:
+        self.weighed.append(size)
 
     def emit(self, event: TurnEvent) -> int:
         assert self.end is None, f"{event} after the end"

@@ -66,7 +66,7 @@ class Rig:
         """Wait for the end of a turn and return how it ended."""
         _, log = await self.store.follow(key)
         if log is not None:
-            await log.wait_finished(5)
+            await log.wait_finished(5, lambda: False)
         return await self.state(key)
 
 

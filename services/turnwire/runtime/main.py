@@ -188,7 +188,7 @@ class _Runtime:
         # A little less than the grace, so that turns that do not end by themselves still end truthfully.
         await self.supervisor.drain(max(0.0, self._settings.drain.stop_grace_seconds - 12.0))
         # Readers of turns that wait in a queue would hold the process until it cuts them off without a word.
-        self.store.ticker.send_away()
+        self.store.send_away()
 
 
 def _agents(settings: RuntimeSettings) -> Sequence[AgentDefinition]:

@@ -116,6 +116,10 @@ class TurnJournal(Protocol):
         """Append an event that changes no state and may wait a moment for company; returns its sequence."""
         ...
 
+    def weigh(self, size: int) -> None:
+        """Count the bytes of an event that is much larger than most; may make the journal `crowded`."""
+        ...
+
     def begin_answer(self, message_id: str) -> None:
         """Name the message that this turn's next parts go to."""
         ...
@@ -181,6 +185,10 @@ class Store(Protocol):
 
     async def claim_next(self, thread: ThreadKey) -> Admitted | None:
         """Claim the next queued turn of an idle thread, if there is one."""
+        ...
+
+    async def abandon(self, key: TurnKey, text: str) -> None:
+        """End a turn that its runner left without an end, as failed."""
         ...
 
     async def cancel_queued(

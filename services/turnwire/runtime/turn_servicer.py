@@ -111,7 +111,7 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
             return pb.GetTurnResponse(turn=codec.turn_to_proto(await self._store.get_turn(key)))
         row, log = await self._store.follow(key)
         if log is not None:
-            await log.wait_finished(seconds)
+            await self._store.wait_for_end(log, seconds)
             row = await self._store.get_turn(key)
         return pb.GetTurnResponse(turn=codec.turn_to_proto(row))
 

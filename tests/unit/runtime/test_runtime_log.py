@@ -267,10 +267,10 @@ async def test_a_wait_for_the_end_has_an_end_of_its_own(store: TurnStore) -> Non
     key, journal = await begin(store)
     log = store.log_of(key)
     assert log is not None
-    await log.wait_finished(0.01)
+    await log.wait_finished(0.01, lambda: False)
     assert not log.finished
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        group.create_task(log.wait_finished(60))
+        group.create_task(log.wait_finished(60, lambda: False))
         await end(journal)
 
 

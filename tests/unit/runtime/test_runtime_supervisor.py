@@ -209,7 +209,7 @@ async def test_a_cancelled_queued_turn_is_told_to_its_readers_even_when_the_call
         for _ in range(3):
             await asyncio.sleep(0)
         cancelling.cancel()
-        await log.wait_finished(5)
+        await log.wait_finished(5, lambda: False)
         assert log.finished
         assert await made.state(waiting.key) is TurnState.CANCELLED
 

@@ -29,6 +29,8 @@ from turnwire.runtime.ports import Model, TurnJournal
 
 __all__ = ["Answer", "ModelCall"]
 
+# Characters above which a delta is weighed; the log takes smaller ones for what most events are.
+_LONG_DELTA = 1024
 # A fragment of arguments is told at most this often.
 _PREPARING_INTERVAL = 0.25
 
@@ -98,6 +100,8 @@ class ModelCall:
             if type(event) is TextDelta:
                 text.append(event.text)
                 emit(event)
+                if len(event.text) > _LONG_DELTA:
+                    journal.weigh(len(event.text))
             else:
                 others[type(event)](event)
                 if answer.end is not None:
@@ -132,6 +136,8 @@ class ModelCall:
     def _reasoning(self, event: ReasoningDelta) -> None:
         self.answer.reasoning.append(event.text)
         self._journal.emit(event)
+        if len(event.text) > _LONG_DELTA:
+            self._journal.weigh(len(event.text))
 
     def _fragment(self, event: ToolCallFragment) -> None:
         begun = self.answer.begun_tools

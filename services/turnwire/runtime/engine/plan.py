@@ -14,6 +14,10 @@ from turnwire.runtime.engine import templates
 __all__ = ["PlannedCall", "plan_call", "refusal_notice"]
 
 
+# Calls of one step that run; a model that asks for more is told so.
+MAX_CALLS = 128
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
     """A call of the step. With a `refusal` it is not executed: that is its result, with this outcome."""
@@ -33,7 +37,9 @@ def plan_call(call: ToolCallComplete, tools: Mapping[str, ToolInfo], step: int, 
     """Decide about one call; `tools` are those of this step."""
     tool = tools.get(call.tool_name)
     refusal, outcome = "", ToolOutcome.FAILED
-    if call.error:
+    if index >= MAX_CALLS:
+        refusal = templates.invalid_call(call.tool_name, f"one step takes at most {MAX_CALLS} calls")
+    elif call.error:
         refusal = templates.invalid_call(call.tool_name, call.error)
     elif tool is None:
         refusal = templates.unknown_tool(call.tool_name, tuple(tools))

@@ -164,6 +164,10 @@ class Supervisor:
     async def _live_turn(self, live: LiveTurn, runner: TurnRunner) -> None:
         try:
             await runner.run()
+        except Exception:
+            # A defect at the very end: the turn still ends, once, and its thread goes on.
+            logger.exception("turn.abandoned", extra={"turn": live.key.name})
+            await self._context.store.abandon(live.key, "the turn could not be ended the regular way")
         finally:
             del self._live[live.key]
             live.finished.set_result(None)

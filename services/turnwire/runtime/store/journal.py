@@ -121,6 +121,7 @@ class Journal:
         # The hot path goes to the log without a layer between.
         self.emit = log.emit
         self.emit_soon = log.emit_soon
+        self.weigh = log.weigh
 
     @property
     def next_sequence(self) -> int:

@@ -114,6 +114,11 @@ class TurnLog:
             self.crowded = not self._writer.has_room(self.key)
         return sequence
 
+    def weigh(self, size: int) -> None:
+        """Count bytes of an event that is much larger than most, so that too much never waits in memory."""
+        self._writer.mark(self, False, size)
+        self.crowded = not self._writer.has_room(self.key)
+
     def emit_soon(self, event: TurnEvent) -> int:
         """Append an event that may wait a moment for company, then is committed with it.
 
@@ -292,11 +297,11 @@ class TurnLog:
         """Readers that wait for more."""
         return len(self._waiters)
 
-    async def wait_finished(self, seconds: float) -> None:
-        """Wait until the turn has ended, for so long at most."""
+    async def wait_finished(self, seconds: float, leaving: Callable[[], bool]) -> None:
+        """Wait until the turn has ended, for so long at most; each wake also looks at `leaving`."""
         try:
             async with asyncio.timeout(seconds):
-                while not self.finished:
+                while not self.finished and not leaving():
                     change = self.wait()
                     try:
                         await change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from turnwire.core.text import cut
 from turnwire.extend.events import ToolCallFinished, ToolOutcome, TurnEvent, TurnFinished, TurnState
@@ -13,7 +14,7 @@ from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, ThreadKey, Tur
 from turnwire.runtime.store.admission import EncodePage
 from turnwire.runtime.store.journal import finish_statements
 
-__all__ = ["RESTARTED_TEXT", "end_turn", "recover"]
+__all__ = ["RESTARTED_TEXT", "abandon", "end_turn", "recover"]
 
 RESTARTED_TEXT = "the runtime was restarted while the turn was running"
 
@@ -55,28 +56,8 @@ def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadK
     ).fetchall()
     for scope, thread_id, turn_id, next_sequence, step, start_time in rows:
         key = TurnKey(scope, thread_id, turn_id)
-        # A new epoch, so that whatever the dead owner still has under way is refused.
-        db.execute(
-            "UPDATE threads SET epoch = epoch + 1 WHERE scope = ? AND thread_id = ?", (scope, thread_id)
-        )
-        db.execute(
-            "UPDATE turn_heads SET epoch = epoch + 1 WHERE scope = ? AND turn_id = ?", (scope, turn_id)
-        )
-        calls = _close_calls(db, key)
-        message_id, text = _answer_so_far(db, key)
-        kept = cut(text, MAX_FINISHED_TEXT_BYTES)
-        end = TurnFinished(
-            state=TurnState.FAILED,
-            stop_reason="error",
-            elapsed=max(0.0, (time.time_ns() - start_time) / 1e9),
-            steps=step,
-            final_message=f"{key.thread.name}/messages/{message_id}" if message_id else "",
-            text=kept,
-            text_truncated=len(kept) < len(text),
-            error_reason="RUNTIME_RESTARTED",
-            error_text=RESTARTED_TEXT,
-        )
-        end_turn(db, key, next_sequence, [*calls, end], end, "error", (), encode_page)
+        left = _Left(key, next_sequence, step, start_time)
+        _end_left(db, left, "RUNTIME_RESTARTED", RESTARTED_TEXT, encode_page)
     return [
         ThreadKey(*row)
         for row in db.execute(
@@ -85,6 +66,59 @@ def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadK
             " WHERE q.state = 'queued' AND t.live_turn = ''"
         )
     ]
+
+
+def abandon(
+    db: sqlite3.Connection, key: TurnKey, text: str, encode_page: EncodePage
+) -> tuple[int, int, bytes] | None:
+    """End one turn that nobody can end the regular way; returns its last page, None when it has ended."""
+    row = db.execute(
+        "SELECT h.next_sequence, t.step, t.start_time FROM turns t"
+        " JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id"
+        " WHERE t.scope = ? AND t.thread_id = ? AND t.turn_id = ? AND t.state = 'running'",
+        (key.scope, key.thread_id, key.turn_id),
+    ).fetchone()
+    return None if row is None else _end_left(db, _Left(key, *row), "INTERNAL", text, encode_page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A running turn without a runner."""
+
+    key: TurnKey
+    next_sequence: int
+    step: int
+    start_time: int
+
+
+def _end_left(
+    db: sqlite3.Connection, left: _Left, reason: str, text: str, encode_page: EncodePage
+) -> tuple[int, int, bytes]:
+    key = left.key
+    # A new epoch, so that whatever the former runner still has under way is refused.
+    db.execute(
+        "UPDATE threads SET epoch = epoch + 1 WHERE scope = ? AND thread_id = ?", (key.scope, key.thread_id)
+    )
+    db.execute(
+        "UPDATE turn_heads SET epoch = epoch + 1 WHERE scope = ? AND turn_id = ?", (key.scope, key.turn_id)
+    )
+    calls = _close_calls(db, key)
+    message_id, answer = _answer_so_far(db, key)
+    kept = cut(answer, MAX_FINISHED_TEXT_BYTES)
+    end = TurnFinished(
+        state=TurnState.FAILED,
+        stop_reason="error",
+        elapsed=max(0.0, (time.time_ns() - left.start_time) / 1e9),
+        steps=left.step,
+        final_message=f"{key.thread.name}/messages/{message_id}" if message_id else "",
+        text=kept,
+        text_truncated=len(kept) < len(answer),
+        error_reason=reason,
+        error_text=text,
+    )
+    events: Sequence[TurnEvent] = [*calls, end]
+    page = end_turn(db, key, left.next_sequence, events, end, "error", (), encode_page)
+    return left.next_sequence, left.next_sequence + len(events) - 1, page
 
 
 def _answer_so_far(db: sqlite3.Connection, key: TurnKey) -> tuple[str, str]:

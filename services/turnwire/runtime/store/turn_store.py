@@ -206,6 +206,24 @@ class TurnStore:
             log.committed_page((sequence, sequence, page))
         return sequence
 
+    async def abandon(self, key: TurnKey, text: str) -> None:
+        """End a turn that its runner left without an end, as failed; one that has ended is left as it is."""
+        page = await self._database.writer.run(lambda db: recovery.abandon(db, key, text, self._encode_page))
+        log = self._logs.pop(key, None)
+        if log is not None and page is not None:
+            log.finished = True
+            log.committed_page(page)
+
+    def send_away(self) -> None:
+        """End every reader, and every wait for an end, that has all there is: the process leaves."""
+        self.ticker.send_away()
+        for log in self._logs.values():
+            log.wake()
+
+    async def wait_for_end(self, log: TurnLog, seconds: float) -> None:
+        """Wait until a turn has ended, for so long at most, or until the process leaves."""
+        await log.wait_finished(seconds, lambda: self.ticker.leaving)
+
     async def recover(self) -> Sequence[ThreadKey]:
         """End turns that a dead owner left running and return the threads that have turns to claim."""
         threads = await self._database.writer.run(lambda db: recovery.recover(db, self._encode_page))
