@@ -129,7 +129,8 @@ class ThreadServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetThread(self, request, context):
-        """Reads a thread with its latest messages, its live turn and its queue, all of one moment.
+        """Reads a thread with its latest messages, its live turn and its queue, all of one moment. The messages also
+        end at 1 MiB: ListMessages reads on.
 
         Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND.
         """

@@ -285,7 +285,7 @@ type ListThreadsRequest struct {
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Where to go on; from the last answer, with the same filter.
 	PageToken string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Which threads: terms `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `.
+	// Which threads: terms `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `; at most 1,024 characters.
 	Filter        string `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

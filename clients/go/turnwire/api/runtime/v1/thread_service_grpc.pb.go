@@ -51,7 +51,8 @@ type ThreadServiceClient interface {
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / AGENT_NOT_FOUND,
 	// ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED, UNIMPLEMENTED / FEATURE_NOT_SERVED.
 	CreateThread(ctx context.Context, in *CreateThreadRequest, opts ...grpc.CallOption) (*CreateThreadResponse, error)
-	// Reads a thread with its latest messages, its live turn and its queue, all of one moment.
+	// Reads a thread with its latest messages, its live turn and its queue, all of one moment. The messages also
+	// end at 1 MiB: ListMessages reads on.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND.
 	GetThread(ctx context.Context, in *GetThreadRequest, opts ...grpc.CallOption) (*GetThreadResponse, error)
@@ -274,7 +275,8 @@ type ThreadServiceServer interface {
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / AGENT_NOT_FOUND,
 	// ALREADY_EXISTS / REQUEST_ID_REUSED, ALREADY_EXISTS / THREAD_ID_USED, UNIMPLEMENTED / FEATURE_NOT_SERVED.
 	CreateThread(context.Context, *CreateThreadRequest) (*CreateThreadResponse, error)
-	// Reads a thread with its latest messages, its live turn and its queue, all of one moment.
+	// Reads a thread with its latest messages, its live turn and its queue, all of one moment. The messages also
+	// end at 1 MiB: ListMessages reads on.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND.
 	GetThread(context.Context, *GetThreadRequest) (*GetThreadResponse, error)

@@ -709,7 +709,7 @@ type TurnSpec struct {
 	Work isTurnSpec_Work `protobuf_oneof:"work"`
 	// Tools that the caller runs itself; at most 64. None may take the name of another tool.
 	ClientTools []*ClientTool `protobuf:"bytes,6,rep,name=client_tools,json=clientTools,proto3" json:"client_tools,omitempty"`
-	// Names of the tools that may be used; empty = all of the agent's.
+	// Names of the tools that may be used, at most 256; empty = all of the agent's.
 	AllowedTools []string `protobuf:"bytes,7,rep,name=allowed_tools,json=allowedTools,proto3" json:"allowed_tools,omitempty"`
 	// Whether the model must call a tool, in the first step only.
 	ToolChoice *ToolChoice `protobuf:"bytes,8,opt,name=tool_choice,json=toolChoice,proto3" json:"tool_choice,omitempty"`

@@ -792,7 +792,8 @@ type ListTurnsRequest struct {
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// Where to go on; from the last answer, with the same parent and filter.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Which turns: terms `state=`, `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `.
+	// Which turns: terms `state=`, `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `; at most 1,024
+	// characters.
 	Filter        string `protobuf:"bytes,4,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -181,7 +181,7 @@ export type ListThreadsRequest = Message<"turnwire.api.runtime.v1.ListThreadsReq
   pageToken: string;
 
   /**
-   * Which threads: terms `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `.
+   * Which threads: terms `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `; at most 1,024 characters.
    *
    * @generated from field: string filter = 3;
    */
@@ -1071,7 +1071,8 @@ export const ThreadService: GenService<{
     output: typeof CreateThreadResponseSchema;
   },
   /**
-   * Reads a thread with its latest messages, its live turn and its queue, all of one moment.
+   * Reads a thread with its latest messages, its live turn and its queue, all of one moment. The messages also
+   * end at 1 MiB: ListMessages reads on.
    *
    * Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND.
    *

@@ -288,7 +288,7 @@ export type TurnSpec = Message<"turnwire.api.runtime.v1.TurnSpec"> & {
   clientTools: ClientTool[];
 
   /**
-   * Names of the tools that may be used; empty = all of the agent's.
+   * Names of the tools that may be used, at most 256; empty = all of the agent's.
    *
    * @generated from field: repeated string allowed_tools = 7;
    */

@@ -478,7 +478,8 @@ export type ListTurnsRequest = Message<"turnwire.api.runtime.v1.ListTurnsRequest
   pageToken: string;
 
   /**
-   * Which turns: terms `state=`, `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `.
+   * Which turns: terms `state=`, `agent=`, `label.KEY=`, `create_time>=`, joined by ` AND `; at most 1,024
+   * characters.
    *
    * @generated from field: string filter = 4;
    */
