@@ -77,7 +77,7 @@ def report(name: str, size: int, groups: int, wall: list[float], cpu: float) -> 
     )
 
 
-def bare(path: Path, synchronous: str, size: int, groups: int) -> None:
+def bare(path: Path, synchronous: Synchronous, size: int, groups: int) -> None:
     turns = [Turn(n) for n in range(size)]
     db = prepare(path, synchronous, turns)()
     wall = []
@@ -94,7 +94,7 @@ def bare(path: Path, synchronous: str, size: int, groups: int) -> None:
     db.close()
 
 
-async def grouped(path: Path, synchronous: str, size: int, groups: int) -> None:
+async def grouped(path: Path, synchronous: Synchronous, size: int, groups: int) -> None:
     turns = [Turn(n) for n in range(size)]
     stats = WriterStats()
     opener = prepare(path, synchronous, turns)
