@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from turnwire.storage.sqlite import describe, is_transient
 from turnwire.storage.stats import WriterStats
 
-__all__ = ["Checkpointer"]
+__all__ = ["LOG_BYTES", "Checkpointer", "reserve_log"]
 
 logger = logging.getLogger(__name__)
 
 _FRAME_HEADER_BYTES = 24
+# Length at which the log is restarted, and to which it is made at the start. A commit that overwrites what is
+# there costs a third less than one that makes the file longer.
+LOG_BYTES = 8 * 1024 * 1024
+
+
+def reserve_log(database: Path, size: int = LOG_BYTES) -> None:
+    """Make the write-ahead log at least `size` bytes long, with zeros, which are no frames to SQLite.
+
+    Call it while a connection is open and nothing is being written. A disk without room for it has none for
+    the commits either: they will say so.
+    """
+    log = database.with_name(f"{database.name}-wal")
+    try:
+        with log.open("r+b") as file:
+            missing = size - file.seek(0, os.SEEK_END)
+            if missing > 0:
+                file.write(bytes(missing))
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        logger.warning("storage.log_not_reserved", extra={"error": error.strerror})
 
 
 class Checkpointer:
@@ -40,7 +63,7 @@ class Checkpointer:
         on_fatal: Callable[[BaseException], None],
         *,
         interval: float = 0.25,
-        restart_bytes: int = 64 * 1024 * 1024,
+        restart_bytes: int = LOG_BYTES,
         restart_retry: float = 1.0,
     ) -> None:
         self._connect = connect

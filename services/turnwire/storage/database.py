@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from turnwire.storage.checkpoint import Checkpointer
+from turnwire.storage.checkpoint import Checkpointer, reserve_log
 from turnwire.storage.committer import SqliteCommitter
 from turnwire.storage.lock import FileLock
 from turnwire.storage.migrate import StoreInfo, load_migrations, migrate
@@ -90,6 +90,8 @@ class Database:
             self._lock.acquire()
             self.info = await asyncio.to_thread(self._prepare)
             await self.writer.start()
+            await self.writer.run(lambda db: db.execute("SELECT 1 FROM store_info").fetchone())
+            await asyncio.to_thread(reserve_log, self._path)
         except (OSError, sqlite3.Error) as error:
             self._lock.release()
             text = describe(error) if isinstance(error, sqlite3.Error) else error.strerror

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
 from turnwire.core.errors import WrongState
+from turnwire.storage.checkpoint import LOG_BYTES
 from turnwire.storage.database import Database
 from turnwire.storage.lock import FileLock
 from turnwire.storage.migrate import Migration, load_migrations, migrate, renew_log_id
@@ -279,3 +280,19 @@ async def test_a_store_that_cannot_be_opened_is_told_in_one_sentence(
         database = Database(path, name, on_fatal=lambda error: None)
         with pytest.raises(StoreUnavailable, match=f"the store {path} cannot be opened: "):
             await database.open()
+
+
+async def test_the_log_has_its_length_before_the_first_commit_and_survives_a_copy(
+    tmp_path: Path, package: MakePackage
+) -> None:
+    """Commits overwrite what is there; what was reserved is nothing to a reader of a copy."""
+    async with opened(tmp_path / "store.db", package(m0001_notes=FIRST)) as database:
+        log = tmp_path / "store.db-wal"
+        assert log.stat().st_size >= LOG_BYTES
+        await database.writer.commit([Statement("INSERT INTO notes (body) VALUES (?)", ("kept",))])
+        assert log.stat().st_size == LOG_BYTES
+        for name in ("store.db", "store.db-wal"):
+            (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
+    with closing(sqlite3.connect(tmp_path / "copy-store.db")) as copy:
+        assert copy.execute("SELECT body FROM notes").fetchall() == [("kept",)]
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
