@@ -21,6 +21,7 @@ _FRAME_HEADER_BYTES = 24
 # Length at which the log is restarted, and to which it is made at the start. A commit that overwrites what is
 # there costs a third less than one that makes the file longer.
 LOG_BYTES = 8 * 1024 * 1024
+_RESERVE_CHUNK = 256 * 1024
 
 
 def reserve_log(database: Path, size: int = LOG_BYTES) -> None:
@@ -33,10 +34,10 @@ def reserve_log(database: Path, size: int = LOG_BYTES) -> None:
     try:
         with log.open("r+b") as file:
             missing = size - file.seek(0, os.SEEK_END)
-            if missing > 0:
-                file.write(bytes(missing))
-                file.flush()
-                os.fsync(file.fileno())
+            while missing > 0:
+                missing -= file.write(bytes(min(missing, _RESERVE_CHUNK)))
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         logger.warning("storage.log_not_reserved", extra={"error": error.strerror})
 
