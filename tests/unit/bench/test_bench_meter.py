@@ -47,7 +47,14 @@ def test_a_process_that_ended_meanwhile_makes_the_measurement_void(burner: subpr
 
 
 def test_the_peak_is_at_least_what_is_resident() -> None:
-    assert status_mib(os.getpid(), "VmHWM") >= status_mib(os.getpid(), "VmRSS") > 1
+    # Of a process that stands still: between two reads of its own figures, this one may grow.
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as still:
+        assert still.stdin is not None
+        assert still.stdout is not None
+        still.stdin.write(b"ready\n")
+        still.stdin.flush()
+        assert still.stdout.readline() == b"ready\n"
+        assert status_mib(still.pid, "VmHWM") >= status_mib(still.pid, "VmRSS") > 0
 
 
 def test_an_unknown_memory_figure_is_an_error() -> None:
