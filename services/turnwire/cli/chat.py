@@ -8,6 +8,7 @@ from turnwire.cli.attachments import attach
 from turnwire.cli.connect import Connection, say_error
 from turnwire.cli.exit_codes import ExitCode
 from turnwire.cli.failures import UsageProblem, explain
+from turnwire.cli.prompt import ask
 from turnwire.cli.screen import Screen
 from turnwire.cli.session import Session, default_agent
 from turnwire_client import Client, TurnwireError
@@ -78,7 +79,7 @@ class _Conversation:
             line = sys.stdin.readline()
             return line.rstrip("\n") if line else None
         try:
-            return input("> ")
+            return ask("> ")
         except EOFError:
             self._screen.note("")
             return None
@@ -120,6 +121,6 @@ class _Conversation:
 def confirm(action: Action) -> bool:
     """Ask the person whether a call may run; no answer means no."""
     try:
-        return input("allow? [y/N] ").strip().lower() in {"y", "yes"}
+        return ask("allow? [y/N] ").strip().lower() in {"y", "yes"}
     except (EOFError, KeyboardInterrupt):
         return False
