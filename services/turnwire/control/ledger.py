@@ -6,7 +6,6 @@ Writes go through the group commit writer in the order in which they are handed 
 from __future__ import annotations
 
 import logging
-import sqlite3
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +16,7 @@ from turnwire.control.rows import COLUMNS, INSERT, insert_values, outcome_values
 from turnwire.control.supervisor import Supervisor
 from turnwire.core.errors import TurnwireError, Unavailable
 from turnwire.storage.database import Database
-from turnwire.storage.sqlite import reclaim
-from turnwire.storage.units import Statement, Unit, UnitFenced
+from turnwire.storage.units import Connection, Statement, Unit, UnitFenced
 
 __all__ = ["Recovered", "SqliteLedger"]
 
@@ -152,7 +150,7 @@ class SqliteLedger:
         return await self._read(sql, (scope, before, *values, limit))
 
     async def _read(self, sql: str, values: tuple[str | int, ...]) -> list[CommandRow]:
-        def fetch(db: sqlite3.Connection) -> list[CommandRow]:
+        def fetch(db: Connection) -> list[CommandRow]:
             return [row_from_columns(columns) for columns in db.execute(sql, values)]
 
         return await self._database.reader.read(fetch)
@@ -174,7 +172,7 @@ class SqliteLedger:
         return total
 
 
-def _recover(db: sqlite3.Connection) -> Recovered:
+def _recover(db: Connection) -> Recovered:
     unfinished = db.execute(f"{_SELECT} WHERE outcome IS NULL ORDER BY entry")
     found = [row_from_columns(columns) for columns in unfinished]
     cancels = f"{_SELECT} WHERE outcome = 'applied' AND kind = 'cancel_turn' ORDER BY entry DESC LIMIT ?"
@@ -182,11 +180,11 @@ def _recover(db: sqlite3.Connection) -> Recovered:
     return Recovered(found, db.execute(_LAST).fetchone()[0], finished[::-1])
 
 
-def _prune(decided_before: int, db: sqlite3.Connection) -> int:
+def _prune(decided_before: int, db: Connection) -> int:
     db.execute(f"UPDATE ledger_head SET last = ({_LAST})")
     cursor = db.execute(_DELETE, (decided_before, _PRUNE_CHUNK))
     if cursor.rowcount:
-        reclaim(db)
+        db.reclaim()
     return cursor.rowcount
 
 

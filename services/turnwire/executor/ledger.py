@@ -5,7 +5,6 @@ States go ACCEPTED, STARTED, then one of FINISHED, SUSPENDED, LOST, and never ba
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from turnwire.executor.domain import (
     Suspension,
 )
 from turnwire.storage.reader import Reader
-from turnwire.storage.units import Statement, Unit, UnitWriter
+from turnwire.storage.units import Connection, Statement, Unit, UnitWriter
 
 __all__ = ["Expiry", "Ledger", "Snapshot"]
 
@@ -89,7 +88,7 @@ class Ledger:
         """Read all attempts of a call."""
         turn = execution_id.rpartition("/")[0]
 
-        def read(db: sqlite3.Connection) -> Snapshot:
+        def read(db: Connection) -> Snapshot:
             rows = db.execute(
                 f"{_SELECT} WHERE scope = ? AND execution_id = ? ORDER BY attempt", (scope, execution_id)
             ).fetchall()
@@ -152,7 +151,7 @@ class Ledger:
         end = Result(Outcome.OUTCOME_UNKNOWN, is_error=True)
         text, now = _encode(end).decode(), self._clock.now()
 
-        def lose(db: sqlite3.Connection) -> int:
+        def lose(db: Connection) -> int:
             return db.execute(
                 "UPDATE execution SET state = 'lost', end_json = ?, end_time = ? WHERE state = 'started'",
                 (text, now),
@@ -163,7 +162,7 @@ class Ledger:
     async def purge_thread(self, scope: str, thread: str) -> int:
         """Remove the rows of a thread and count its executions. Idempotent."""
 
-        def purge(db: sqlite3.Connection) -> int:
+        def purge(db: Connection) -> int:
             values = (scope, thread)
             db.execute("DELETE FROM turn_epoch WHERE scope = ? AND thread = ?", values)
             return db.execute("DELETE FROM execution WHERE scope = ? AND thread = ?", values).rowcount
@@ -173,7 +172,7 @@ class Ledger:
     async def expire(self, before: int) -> Expiry:
         """Remove up to 500 ends from before `before` (nanoseconds since 1970)."""
 
-        def expire(db: sqlite3.Connection) -> Expiry:
+        def expire(db: Connection) -> Expiry:
             rows = db.execute(
                 "DELETE FROM execution WHERE rowid IN (SELECT rowid FROM execution WHERE state IN"
                 " ('finished', 'lost', 'suspended') AND end_time < ? LIMIT ?) RETURNING scope, thread",

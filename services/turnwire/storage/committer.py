@@ -11,9 +11,9 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from turnwire.storage.checkpoint import Checkpointer
-from turnwire.storage.sqlite import describe, is_corruption, is_transient, wants_reconnect
+from turnwire.storage.sqlite import SqliteConnection, describe, is_corruption, is_transient, wants_reconnect
 from turnwire.storage.stats import WriterStats
-from turnwire.storage.units import Done, StorageError, Unit, UnitFenced, UnitRejected
+from turnwire.storage.units import Connection, Done, StorageError, Unit, UnitFenced, UnitRejected
 
 __all__ = ["Call", "Item", "Outcome", "SqliteCommitter"]
 
@@ -27,7 +27,7 @@ class Call:
 
     __slots__ = ("done", "fn", "key", "result", "size")
 
-    def __init__(self, fn: Callable[[sqlite3.Connection], Any], key: str, done: Done) -> None:
+    def __init__(self, fn: Callable[[Connection], Any], key: str, done: Done) -> None:
         self.fn = fn
         self.key = key
         self.done = done
@@ -59,7 +59,7 @@ class SqliteCommitter:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], SqliteConnection],
         *,
         retry_for: float,
         stats: WriterStats,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from turnwire.storage.sqlite import describe, is_corruption, is_transient
-from turnwire.storage.units import StoreUnavailable
+from turnwire.storage.sqlite import SqliteConnection, describe, is_corruption, is_transient
+from turnwire.storage.units import Connection, StoreUnavailable
 
 __all__ = ["Reader"]
 
@@ -27,15 +27,15 @@ class Reader:
         threads: reads at once; as many again may wait in the pool, the rest waits on the loop.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], *, threads: int = 2) -> None:
+    def __init__(self, connect: Callable[[], SqliteConnection], *, threads: int = 2) -> None:
         self._connect = connect
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="storage-reader")
         self._slots = asyncio.Semaphore(threads * 2)
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._open: list[SqliteConnection] = []
         self._closed = False
 
-    async def read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn` in one read transaction and return its result, which must not refer to the connection.
 
         A cancelled caller leaves at once; the read that is under way ends by itself, unheard.
@@ -55,7 +55,7 @@ class Reader:
         while self._open:
             self._open.pop().close()
 
-    def _read(self, fn: Callable[[sqlite3.Connection], T]) -> T:
+    def _read(self, fn: Callable[[Connection], T]) -> T:
         try:
             db = self._connection()
             db.execute("BEGIN")
@@ -71,15 +71,15 @@ class Reader:
             self._drop_connection()
             raise StoreUnavailable("the store cannot be read now", retry_after=1.0) from error
 
-    def _connection(self) -> sqlite3.Connection:
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+    def _connection(self) -> SqliteConnection:
+        db: SqliteConnection | None = getattr(self._local, "db", None)
         if db is None:
             db = self._local.db = self._connect()
             self._open.append(db)
         return db
 
     def _drop_connection(self) -> None:
-        db: sqlite3.Connection | None = self._local.__dict__.pop("db", None)
+        db: SqliteConnection | None = self._local.__dict__.pop("db", None)
         if db is not None:
             self._open.remove(db)
             db.close()

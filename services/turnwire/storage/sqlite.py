@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Literal
 
 __all__ = [
+    "SqliteConnection",
     "Synchronous",
     "connect",
     "describe",
     "is_corruption",
     "is_transient",
-    "reclaim",
     "wants_reconnect",
 ]
 
@@ -37,9 +38,26 @@ _CORRUPTION = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _RECONNECT = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PROTOCOL}
 
 
+class SqliteConnection(sqlite3.Connection):
+    """A connection with the host's clock as the store's."""
+
+    def now_ns(self) -> int:
+        """Return nanoseconds since 1970."""
+        return time.time_ns()
+
+    def reclaim(self, pages: int = 500) -> int:
+        """Give up to `pages` free pages back to the file system and return how many."""
+        free: int = self.execute("PRAGMA freelist_count").fetchone()[0]
+        count = min(pages, free)
+        for _ in range(count):
+            # One at a time: the driver takes only the first step of this pragma, which frees one page.
+            self.execute("PRAGMA incremental_vacuum(1)")
+        return count
+
+
 def connect(
     path: Path, *, synchronous: Synchronous = "FULL", read_only: bool = False, busy_timeout: float = 0.1
-) -> sqlite3.Connection:
+) -> SqliteConnection:
     """Open one connection in autocommit mode: transactions are begun and ended by hand.
 
     Args:
@@ -55,6 +73,7 @@ def connect(
         isolation_level=None,
         check_same_thread=False,  # opened by one thread and used by another, never by two at once
         cached_statements=256,
+        factory=SqliteConnection,
     )
     try:
         if not read_only and db.execute("PRAGMA auto_vacuum").fetchone()[0] == 0:
@@ -105,13 +124,3 @@ def wants_reconnect(error: BaseException) -> bool:
 def describe(error: BaseException) -> str:
     """Name a driver error without its text, which may quote values."""
     return getattr(error, "sqlite_errorname", None) or type(error).__name__
-
-
-def reclaim(db: sqlite3.Connection, pages: int = 500) -> int:
-    """Give up to `pages` free pages back to the file system and return how many; call it in a transaction."""
-    free: int = db.execute("PRAGMA freelist_count").fetchone()[0]
-    count = min(pages, free)
-    for _ in range(count):
-        # One at a time: the driver takes only the first step of this pragma, and each step frees one page.
-        db.execute("PRAGMA incremental_vacuum(1)")
-    return count

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from turnwire.core.errors import Unavailable
 
 __all__ = [
+    "Connection",
     "Done",
+    "Rows",
     "Source",
     "SqlValue",
     "Statement",
@@ -25,6 +26,36 @@ __all__ = [
 SqlValue = str | bytes | int | float | None
 Done = Callable[[BaseException | None], None]
 T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """What a statement gave."""
+
+    @property
+    def rowcount(self) -> int:
+        """Changed rows of a plain INSERT, UPDATE or DELETE."""
+
+    def fetchone(self) -> Any:
+        """Return the next row as a tuple, None after the last."""
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the rows that are left."""
+
+
+class Connection(Protocol):
+    """What functions that run inside a transaction are given; the same on every engine."""
+
+    def execute(self, sql: str, params: Sequence[SqlValue] = (), /) -> Rows:
+        """Run one statement with `?` places; keep its text constant, prepared statements are cached by it."""
+
+    def now_ns(self) -> int:
+        """Return the store's clock, the host's or the server's, in nanoseconds since 1970."""
+
+    def reclaim(self, pages: int = 500) -> int:
+        """Give so many free pages back to the file system and return how many; 0 where the engine does it."""
 
 
 class StorageError(Exception):
@@ -117,7 +148,7 @@ class UnitWriter(Protocol):
     async def commit(self, statements: Sequence[Statement], key: str = "") -> None:
         """Commit the statements as one urgent unit."""
 
-    async def run(self, fn: Callable[[sqlite3.Connection], T], key: str = "") -> T:
+    async def run(self, fn: Callable[[Connection], T], key: str = "") -> T:
         """Run a read-modify-write transaction in the order of the group."""
 
     def has_room(self, key: str) -> bool:

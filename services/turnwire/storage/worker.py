@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from turnwire.storage.committer import Call, Item, Outcome
+from turnwire.storage.units import Connection
 
 __all__ = ["Committer", "WriterThread"]
 
@@ -33,7 +33,7 @@ class Committer(Protocol):
 class _Periodic:
     __slots__ = ("due", "fn", "interval", "name")
 
-    def __init__(self, name: str, interval: float, fn: Callable[[sqlite3.Connection], object]) -> None:
+    def __init__(self, name: str, interval: float, fn: Callable[[Connection], object]) -> None:
         self.name = name
         self.interval = interval
         self.fn = fn
@@ -82,7 +82,7 @@ class WriterThread:
         """Hand a group over; None asks the thread to close and end."""
         self._inbox.put(items)
 
-    def every(self, interval: float, fn: Callable[[sqlite3.Connection], object], name: str) -> None:
+    def every(self, interval: float, fn: Callable[[Connection], object], name: str) -> None:
         """Repeat a transaction by the thread's own clock, which a hung loop neither delays nor stops."""
         if self.started:
             raise RuntimeError("every() comes before start()")

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from turnwire.storage.committer import Call, Item, Outcome
 from turnwire.storage.room import Room
 from turnwire.storage.stats import WriterStats
-from turnwire.storage.units import Source, Statement, StoreUnavailable, Unit, UnitFenced, UnitRejected
+from turnwire.storage.units import (
+    Connection,
+    Source,
+    Statement,
+    StoreUnavailable,
+    Unit,
+    UnitFenced,
+    UnitRejected,
+)
 from turnwire.storage.worker import Committer, WriterThread
 
 __all__ = ["GroupCommitWriter"]
@@ -88,7 +95,7 @@ class GroupCommitWriter:
         self._thread.start(self._loop)
         await self._opened
 
-    def every(self, interval: float, fn: Callable[[sqlite3.Connection], object], name: str) -> None:
+    def every(self, interval: float, fn: Callable[[Connection], object], name: str) -> None:
         """Run `fn` as a transaction on the writer's thread every `interval` seconds; call before `start`."""
         self._thread.every(interval, fn, name)
 
@@ -137,7 +144,7 @@ class GroupCommitWriter:
         self.submit(Unit(key, list(statements), True, lambda error: _settle(future, error, None)))
         await _outlast_cancel(future)
 
-    async def run(self, fn: Callable[[sqlite3.Connection], T], key: str = "") -> T:
+    async def run(self, fn: Callable[[Connection], T], key: str = "") -> T:
         """Run `fn` on the writer's thread, inside the transaction of the next group, and return its result.
 
         It may be called again when the group is redone, so it must have no effect but on the connection, and

@@ -20,7 +20,7 @@ from turnwire.storage.database import Database
 from turnwire.storage.lock import FileLock
 from turnwire.storage.migrate import Migration, load_migrations, migrate, renew_log_id
 from turnwire.storage.reader import Reader
-from turnwire.storage.sqlite import connect, reclaim
+from turnwire.storage.sqlite import connect
 from turnwire.storage.units import Statement, StoreUnavailable
 
 FIRST = (
@@ -112,9 +112,9 @@ async def test_deleted_pages_can_be_given_back(tmp_path: Path, package: MakePack
             return int(db.execute("PRAGMA freelist_count").fetchone()[0])
 
         before = await database.writer.run(free)
-        assert await database.writer.run(lambda db: reclaim(db, 100)) == 100
+        assert await database.writer.run(lambda db: db.reclaim(100)) == 100
         assert before - await database.writer.run(free) == 100
-        assert await database.writer.run(lambda db: reclaim(db, 1_000)) == before - 100
+        assert await database.writer.run(lambda db: db.reclaim(1_000)) == before - 100
 
 
 async def test_migrations_run_forward_once_each(tmp_path: Path, package: MakePackage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from turnwire.extend.events import EpisodeKind, MessageOrigin, TurnAccepted, Tur
 from turnwire.runtime.domain.message import ContentPart
 from turnwire.runtime.domain.turn import BusyPolicy, Disposition, StartCommand, TurnKey, TurnSpec
 from turnwire.runtime.store.rows import encode, part_values
+from turnwire.storage.units import Connection
 
 __all__ = ["AdmitInput", "AdmittedKey", "Claimed", "admit", "claim_next", "find"]
 
@@ -112,7 +112,7 @@ class AdmitInput:
     fingerprint: str
 
 
-def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) -> AdmittedKey:
+def admit(db: Connection, given: AdmitInput, encode_page: EncodePage) -> AdmittedKey:
     """Admit a turn, and claim it when its thread is idle. See `Store.admit` for what it raises."""
     command = given.command
     scope, spec = command.scope, command.spec
@@ -148,7 +148,7 @@ def admit(db: sqlite3.Connection, given: AdmitInput, encode_page: EncodePage) ->
 
 
 def _begin(
-    db: sqlite3.Connection,
+    db: Connection,
     given: AdmitInput,
     key: TurnKey,
     taken: tuple[int, int, int],
@@ -167,7 +167,7 @@ def _begin(
     return claimed
 
 
-def find(db: sqlite3.Connection, command: StartCommand, fingerprint: str = "") -> TurnKey | None:
+def find(db: Connection, command: StartCommand, fingerprint: str = "") -> TurnKey | None:
     """Return the turn that the same request made before. Raises AlreadyExists (REQUEST_ID_REUSED)."""
     known = db.execute(
         "SELECT thread_id, turn_id, fingerprint FROM turns WHERE scope = ? AND request_id = ?",
@@ -185,7 +185,7 @@ def find(db: sqlite3.Connection, command: StartCommand, fingerprint: str = "") -
     return key
 
 
-def _new_thread(db: sqlite3.Connection, given: AdmitInput, now: int) -> TurnKey:
+def _new_thread(db: Connection, given: AdmitInput, now: int) -> TurnKey:
     """Create the thread that a turn comes with, claimed for it. Raises AlreadyExists (THREAD_ID_USED)."""
     scope, new = given.command.scope, given.command.spec.new_thread
     assert new is not None
@@ -213,7 +213,7 @@ def _new_thread(db: sqlite3.Connection, given: AdmitInput, now: int) -> TurnKey:
     return key
 
 
-def _known_thread(db: sqlite3.Connection, scope: str, spec: TurnSpec) -> str:
+def _known_thread(db: Connection, scope: str, spec: TurnSpec) -> str:
     """Return the id of the thread that a turn is for. Raises NotFound, Conflict (THREAD_CHANGED)."""
     thread_id = spec.thread.rpartition("/")[2]
     row = db.execute(
@@ -231,7 +231,7 @@ def _known_thread(db: sqlite3.Connection, scope: str, spec: TurnSpec) -> str:
     return thread_id
 
 
-def _place(db: sqlite3.Connection, key: TurnKey) -> tuple[str, int, int]:
+def _place(db: Connection, key: TurnKey) -> tuple[str, int, int]:
     """Return the live turn, the number of queued turns and the next queue position."""
     live, position = db.execute(
         "SELECT live_turn, next_queue_position FROM threads WHERE scope = ? AND thread_id = ?",
@@ -263,7 +263,7 @@ def _check_busy(policy: BusyPolicy, live: str, queued: int, limit: int, key: Tur
 
 
 def _insert_turn(
-    db: sqlite3.Connection, given: AdmitInput, key: TurnKey, position: int, now: int, input_message: str
+    db: Connection, given: AdmitInput, key: TurnKey, position: int, now: int, input_message: str
 ) -> None:
     """Insert a turn: running when it has its input message, else queued."""
     command = given.command
@@ -296,7 +296,7 @@ def _insert_turn(
 
 
 def claim_next(
-    db: sqlite3.Connection, scope: str, thread_id: str, owner: str, encode_page: EncodePage
+    db: Connection, scope: str, thread_id: str, owner: str, encode_page: EncodePage
 ) -> tuple[Claimed | None, bool]:
     """Claim the first queued turn of a thread that has no live one, and tell whether more wait."""
     rows = db.execute(
@@ -314,9 +314,7 @@ def claim_next(
     return _claim(db, waiting, owner, encode_page, time.time_ns()), len(rows) > 1
 
 
-def _claim(
-    db: sqlite3.Connection, waiting: _Waiting, owner: str, encode_page: EncodePage, now: int
-) -> Claimed:
+def _claim(db: Connection, waiting: _Waiting, owner: str, encode_page: EncodePage, now: int) -> Claimed:
     """Take the thread for a queued turn: epoch, state, user message and TurnStarted in one transaction."""
     key = waiting.key
     place = (key.scope, key.thread_id)
@@ -355,7 +353,7 @@ def _claimed(
     )
 
 
-def _write_claim(db: sqlite3.Connection, claimed: Claimed, position: int, message_id: str, now: int) -> None:
+def _write_claim(db: Connection, claimed: Claimed, position: int, message_id: str, now: int) -> None:
     """Write the claim's page and the user message."""
     key = claimed.key
     place = (key.scope, key.thread_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
 from turnwire.runtime.store.rows import THREAD_COLUMNS, TURN_COLUMNS, load_messages, thread_row, turn_row
+from turnwire.storage.units import Connection
 
 __all__ = [
     "MAX_PAGE_BYTES",
@@ -58,7 +58,7 @@ class ThreadSnapshot:
     transcript_sequence: int
 
 
-def get_thread(db: sqlite3.Connection, key: ThreadKey) -> ThreadRow:
+def get_thread(db: Connection, key: ThreadKey) -> ThreadRow:
     """Read a thread. Raises NotFound (THREAD_NOT_FOUND)."""
     row = db.execute(
         f"SELECT {THREAD_COLUMNS} FROM threads t WHERE scope = ? AND thread_id = ? AND delete_time IS NULL",
@@ -69,7 +69,7 @@ def get_thread(db: sqlite3.Connection, key: ThreadKey) -> ThreadRow:
     return thread_row(row)
 
 
-def get_turn(db: sqlite3.Connection, key: TurnKey) -> TurnRow:
+def get_turn(db: Connection, key: TurnKey) -> TurnRow:
     """Read a turn. Raises NotFound (TURN_NOT_FOUND)."""
     row = db.execute(
         f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ? AND t.turn_id = ?",
@@ -81,7 +81,7 @@ def get_turn(db: sqlite3.Connection, key: TurnKey) -> TurnRow:
 
 
 def list_turns(
-    db: sqlite3.Connection, thread: ThreadKey, where: Filter, before: tuple[int, str] | None, count: int
+    db: Connection, thread: ThreadKey, where: Filter, before: tuple[int, str] | None, count: int
 ) -> Sequence[TurnRow]:
     """Return turns of a thread (`-` = all), newest first.
 
@@ -103,7 +103,7 @@ def list_turns(
     return [turn_row(r) for r in db.execute(sql, (*params, count))]
 
 
-def queued_turns(db: sqlite3.Connection, thread: ThreadKey) -> Sequence[TurnKey]:
+def queued_turns(db: Connection, thread: ThreadKey) -> Sequence[TurnKey]:
     """Return the turns that wait in a thread, in their order."""
     rows = db.execute(
         "SELECT turn_id FROM turns WHERE scope = ? AND thread_id = ? AND state = 'queued'"
@@ -114,7 +114,7 @@ def queued_turns(db: sqlite3.Connection, thread: ThreadKey) -> Sequence[TurnKey]
 
 
 def list_threads(
-    db: sqlite3.Connection, scope: str, where: Filter, before: tuple[int, str] | None, count: int
+    db: Connection, scope: str, where: Filter, before: tuple[int, str] | None, count: int
 ) -> Sequence[ThreadRow]:
     """Return threads, the latest changed first; `before` is (update_time, thread_id) of the last given."""
     conditions, values = where.sql()
@@ -128,7 +128,7 @@ def list_threads(
 
 
 def list_messages(
-    db: sqlite3.Connection, key: ThreadKey, before: int | None, count: int, include_hidden: bool
+    db: Connection, key: ThreadKey, before: int | None, count: int, include_hidden: bool
 ) -> tuple[list[StoredMessage], bool]:
     """Return messages, newest first, and whether more follow; also the size of a page ends them.
 
@@ -153,12 +153,12 @@ def list_messages(
     return found, len(found) < len(positions)
 
 
-def transcript(db: sqlite3.Connection, key: ThreadKey) -> Sequence[StoredMessage]:
+def transcript(db: Connection, key: ThreadKey) -> Sequence[StoredMessage]:
     """Return the visible messages of a thread, oldest first."""
     return load_messages(db, key, "m.visibility = 'visible'", ())
 
 
-def thread_snapshot(db: sqlite3.Connection, key: ThreadKey, message_count: int) -> ThreadSnapshot:
+def thread_snapshot(db: Connection, key: ThreadKey, message_count: int) -> ThreadSnapshot:
     """Read a thread and what belongs to it. Raises NotFound (THREAD_NOT_FOUND)."""
     thread = get_thread(db, key)
     messages = list_messages(db, key, None, message_count, False)[0][::-1] if message_count else []
@@ -174,7 +174,7 @@ def thread_snapshot(db: sqlite3.Connection, key: ThreadKey, message_count: int) 
     return ThreadSnapshot(thread, messages, live, queued, _transcript_sequence(db, live))
 
 
-def _transcript_sequence(db: sqlite3.Connection, live: TurnRow | None) -> int:
+def _transcript_sequence(db: Connection, live: TurnRow | None) -> int:
     """Return the last sequence of the live turn whose content the messages hold."""
     if live is None:
         return 0
@@ -186,7 +186,7 @@ def _transcript_sequence(db: sqlite3.Connection, live: TurnRow | None) -> int:
 
 
 def read_pages(
-    db: sqlite3.Connection, scope: str, turn_id: str, after_sequence: int, max_bytes: int
+    db: Connection, scope: str, turn_id: str, after_sequence: int, max_bytes: int
 ) -> Sequence[tuple[int, int, bytes]]:
     """Return pages whose last sequence is above `after_sequence`, at most about `max_bytes` of them."""
     pages: list[tuple[int, int, bytes]] = []
@@ -210,7 +210,7 @@ def read_pages(
     return pages
 
 
-def applied_command(db: sqlite3.Connection, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
+def applied_command(db: Connection, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
     """Return turn, kind, the command it duplicates, and sequence of a command that took effect."""
     row: tuple[str, str, str, int] | None = db.execute(
         "SELECT turn, kind, duplicate_of, sequence FROM applied_commands WHERE scope = ? AND command_id = ?",
@@ -219,7 +219,7 @@ def applied_command(db: sqlite3.Connection, scope: str, command_id: str) -> tupl
     return row
 
 
-def call_overflow(db: sqlite3.Connection, key: TurnKey, call_id: str) -> str:
+def call_overflow(db: Connection, key: TurnKey, call_id: str) -> str:
     """Return the `extra` JSON of a call of this turn. Raises NotFound (TURN_NOT_FOUND, RESULT_NOT_FOUND)."""
     get_turn(db, key)
     row = db.execute(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, ThreadKey, TurnKey
 from turnwire.runtime.store.admission import EncodePage
 from turnwire.runtime.store.journal import finish_statements
+from turnwire.storage.units import Connection
 
 __all__ = ["RESTARTED_TEXT", "abandon", "end_turn", "recover"]
 
@@ -22,7 +22,7 @@ _UNKNOWN = "The runtime was restarted while the call was running: nobody knows h
 
 
 def end_turn(
-    db: sqlite3.Connection,
+    db: Connection,
     key: TurnKey,
     first_sequence: int,
     events: Sequence[TurnEvent],
@@ -48,7 +48,7 @@ def end_turn(
     return page
 
 
-def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadKey]:
+def recover(db: Connection, encode_page: EncodePage) -> Sequence[ThreadKey]:
     """End every running turn of the file and return the threads that have turns to claim."""
     rows = db.execute(
         "SELECT t.scope, t.thread_id, t.turn_id, h.next_sequence, t.step, t.start_time FROM turns t"
@@ -69,7 +69,7 @@ def recover(db: sqlite3.Connection, encode_page: EncodePage) -> Sequence[ThreadK
 
 
 def abandon(
-    db: sqlite3.Connection, key: TurnKey, text: str, encode_page: EncodePage
+    db: Connection, key: TurnKey, text: str, encode_page: EncodePage
 ) -> tuple[int, int, bytes] | None:
     """End one turn that nobody can end the regular way; returns its last page, None when it has ended."""
     row = db.execute(
@@ -92,7 +92,7 @@ class _Left:
 
 
 def _end_left(
-    db: sqlite3.Connection, left: _Left, reason: str, text: str, encode_page: EncodePage
+    db: Connection, left: _Left, reason: str, text: str, encode_page: EncodePage
 ) -> tuple[int, int, bytes]:
     key = left.key
     # A new epoch, so that whatever the former runner still has under way is refused.
@@ -121,7 +121,7 @@ def _end_left(
     return left.next_sequence, left.next_sequence + len(events) - 1, page
 
 
-def _answer_so_far(db: sqlite3.Connection, key: TurnKey) -> tuple[str, str]:
+def _answer_so_far(db: Connection, key: TurnKey) -> tuple[str, str]:
     """Return the id of the turn's answer, empty when there is none, and the last text in it."""
     row = db.execute(
         "SELECT message_id FROM messages WHERE scope = ? AND thread_id = ? AND turn_id = ?"
@@ -138,7 +138,7 @@ def _answer_so_far(db: sqlite3.Connection, key: TurnKey) -> tuple[str, str]:
     return row[0], part[0] if part is not None else ""
 
 
-def _close_calls(db: sqlite3.Connection, key: TurnKey) -> Sequence[ToolCallFinished]:
+def _close_calls(db: Connection, key: TurnKey) -> Sequence[ToolCallFinished]:
     """Give every call without a result the one that is true."""
     rows = db.execute(
         "SELECT c.call_id, c.tool_name, c.call_index, (SELECT count(*) FROM tool_calls f"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from turnwire.runtime.domain.message import (
 )
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import InputPart, ThreadKey, TurnKey, TurnRow
+from turnwire.storage.units import Connection
 
 __all__ = [
     "THREAD_COLUMNS",
@@ -151,7 +151,7 @@ def overflow_of(extra: str) -> Overflow | None:
 
 
 def load_messages(
-    db: sqlite3.Connection, thread: ThreadKey, where: str, params: tuple[Any, ...]
+    db: Connection, thread: ThreadKey, where: str, params: tuple[Any, ...]
 ) -> list[StoredMessage]:
     """Read messages with their parts, oldest first. `where` narrows the messages, as in `m.position > ?`."""
     key = (thread.scope, thread.thread_id)
@@ -164,7 +164,7 @@ def load_messages(
     return [_message(row, _parts(db, key, row[0])) for row in rows]
 
 
-def _parts(db: sqlite3.Connection, key: tuple[str, str], message_id: str) -> tuple[StoredPart, ...]:
+def _parts(db: Connection, key: tuple[str, str], message_id: str) -> tuple[StoredPart, ...]:
     found: list[tuple[int, StoredPart]] = []
     for row in db.execute(
         "SELECT part_index, step, kind, text, data, extra FROM message_parts"

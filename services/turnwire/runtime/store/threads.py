@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 import time
 from dataclasses import asdict
 
@@ -15,13 +14,14 @@ from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
 from turnwire.runtime.domain.turn import ThreadKey
 from turnwire.runtime.store.queries import get_thread
 from turnwire.runtime.store.rows import encode
+from turnwire.storage.units import Connection
 
 __all__ = ["create_thread"]
 
 _KEPT_NS = 24 * 3600 * 10**9
 
 
-def create_thread(db: sqlite3.Connection, new: NewThreadCommand) -> ThreadRow:
+def create_thread(db: Connection, new: NewThreadCommand) -> ThreadRow:
     """Create a thread, or return the one that the same request made.
 
     Raises:
@@ -62,7 +62,7 @@ def create_thread(db: sqlite3.Connection, new: NewThreadCommand) -> ThreadRow:
     return get_thread(db, key)
 
 
-def _known(db: sqlite3.Connection, new: NewThreadCommand, fingerprint: str, now: int) -> ThreadKey | None:
+def _known(db: Connection, new: NewThreadCommand, fingerprint: str, now: int) -> ThreadKey | None:
     if not new.request_id:
         return None
     db.execute("DELETE FROM requests WHERE create_time < ?", (now - _KEPT_NS,))

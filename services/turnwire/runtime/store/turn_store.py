@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -26,6 +25,7 @@ from turnwire.runtime.store.journal import Journal
 from turnwire.runtime.store.log import EncodeEvent, TurnLog
 from turnwire.runtime.store.reader import LogReader, ReaderTicker, TrimPage
 from turnwire.storage.database import Database
+from turnwire.storage.units import Connection
 
 __all__ = ["TurnStore"]
 
@@ -81,7 +81,7 @@ class TurnStore:
         """Turns that are not at their end and have a log in memory."""
         return len(self._logs)
 
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, query: Callable[[Connection], T]) -> T:
         """Run one of `queries` in a short read transaction."""
         return await self._database.reader.read(query)
 
@@ -185,7 +185,7 @@ class TurnStore:
     ) -> int | None:
         """End a turn that still waits in the queue; returns the last sequence, None when it waits no more."""
 
-        def cancel(db: sqlite3.Connection) -> tuple[int, bytes] | None:
+        def cancel(db: Connection) -> tuple[int, bytes] | None:
             row = db.execute(
                 "SELECT h.next_sequence FROM turns t JOIN turn_heads h"
                 " ON h.scope = t.scope AND h.turn_id = t.turn_id"
