@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.llm import LlmEvent, TokenUsage
 
 __all__ = [
+    "ActionRequired",
+    "ActionResolved",
     "EpisodeKind",
     "MessageOrigin",
     "Notice",
@@ -30,8 +33,10 @@ __all__ = [
     "TurnAccepted",
     "TurnEvent",
     "TurnFinished",
+    "TurnResumed",
     "TurnStarted",
     "TurnState",
+    "TurnSuspended",
     "UsageSummary",
     "Waiting",
 ]
@@ -217,6 +222,23 @@ class ToolCallFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionRequired:
+    """Somebody must answer."""
+
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResolved:
+    """Somebody answered, or time did; `action` is its full name."""
+
+    action: str
+    call_id: str
+    state: ActionState
+    resolver: str
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Something is taking its time: `model`, `retry`, `tool-pool`."""
 
@@ -233,6 +255,22 @@ class Notice:
     reason: str
     text: str
     call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSuspended:
+    """The turn stopped to wait for answers to these actions (full names); nobody holds it."""
+
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResumed:
+    """The turn goes on after a wait or a takeover."""
+
+    episode: int
+    kind: EpisodeKind
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +302,11 @@ TurnEvent = (
     | ToolCallStarted
     | ToolCallProgress
     | ToolCallFinished
+    | ActionRequired
+    | ActionResolved
     | Waiting
     | Notice
+    | TurnSuspended
+    | TurnResumed
     | TurnFinished
 )

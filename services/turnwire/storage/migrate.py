@@ -10,11 +10,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from typing import Literal
 
 from turnwire.core.errors import WrongState
 
-__all__ = ["Migration", "StoreInfo", "load_migrations", "migrate", "renew_log_id"]
+__all__ = ["Engine", "Migration", "StoreInfo", "load_migrations", "migrate", "renew_log_id"]
 
+Engine = Literal["sqlite", "postgresql"]
+
+# Scripts are written for SQLite; this is all that other engines spell differently. What differs in more than
+# words stands between lines `-- engine: NAME` and `-- engine: all`.
+_WORDS: dict[Engine, dict[str, str]] = {
+    "sqlite": {},
+    "postgresql": {
+        r"\bINTEGER\b": "BIGINT",
+        r"\bREAL\b": "DOUBLE PRECISION",
+        r"\bBLOB\b": "BYTEA",
+        r"\) WITHOUT ROWID;": ");",
+    },
+}
+_SECTION = re.compile(r"^-- engine: (\w+)$", re.MULTILINE)
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 
 _OWN_TABLES = (
@@ -44,8 +59,8 @@ class StoreInfo:
     version: int
 
 
-def load_migrations(package: str) -> list[Migration]:
-    """Read `migrations/0001_what.sql` and so on from a package.
+def load_migrations(package: str, engine: Engine = "sqlite") -> list[Migration]:
+    """Read `migrations/0001_what.sql` and so on from a package, as the engine spells them.
 
     Raises:
         ValueError: the numbers do not run 1, 2, 3 ... without a gap.
@@ -53,10 +68,20 @@ def load_migrations(package: str) -> list[Migration]:
     found = []
     for entry in sorted(resources.files(package).joinpath("migrations").iterdir(), key=lambda e: e.name):
         if match := _NAME.fullmatch(entry.name):
-            found.append(Migration(int(match[1]), entry.name, entry.read_text("utf-8")))
+            found.append(Migration(int(match[1]), entry.name, _spelled(entry.read_text("utf-8"), engine)))
     if [migration.version for migration in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"migrations of {package} are not numbered 1..{len(found)}")
     return found
+
+
+def _spelled(sql: str, engine: Engine) -> str:
+    first, *rest = _SECTION.split(sql)
+    kept = first + "".join(
+        text for name, text in zip(rest[::2], rest[1::2], strict=True) if name in (engine, "all")
+    )
+    for word, spelled in _WORDS[engine].items():
+        kept = re.sub(word, spelled, kept)
+    return kept
 
 
 def migrate(db: sqlite3.Connection, migrations: list[Migration]) -> StoreInfo:

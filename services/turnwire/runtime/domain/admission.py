@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from turnwire.runtime.domain.resumption import Resumption
 from turnwire.runtime.domain.turn import Disposition, TurnKey, TurnSpec
 
 if TYPE_CHECKING:
@@ -35,5 +36,9 @@ class Admitted:
     journal: TurnJournal | None = None
     agent: str = ""
     max_steps: int = 0
+    # Seconds until the turn's own time is up, None without a limit.
+    time_left: float | None = None
+    # Where the turn stands, for an episode that is not its first.
+    resumption: Resumption | None = None
     # Whether the turn's own message is all that its thread holds, so that there is no history to read.
     first: bool = False
