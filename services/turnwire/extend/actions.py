@@ -38,7 +38,7 @@ class Action:
         name: `threads/{t}/turns/{u}/actions/{action}`.
         call_id: the call it belongs to, empty for CONTINUE.
         digest: of tool, version, arguments and scope; an answer must carry it.
-        answer: JSON of the answer: `{}` for an approval, `{"reason": ...}` for a rejection, else what was given.
+        answer: JSON: `{}` for an approval, `{"reason": ...}` for a rejection, else what was given.
         resolver: who answered: a subject, `auto` or `expiry`.
     """
 
