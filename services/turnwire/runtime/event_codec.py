@@ -7,12 +7,9 @@ its message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from turnwire.api.common.v1 import tool_pb2
@@ -33,6 +30,7 @@ from turnwire.extend.llm import (
     UsageSnapshot,
 )
 from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
+from turnwire.runtime.proto_values import duration, enum_table, timestamp
 from turnwire.runtime.store.log import Record
 
 __all__ = [
@@ -46,11 +44,6 @@ __all__ = [
     "trim_page",
     "usage_summary_to_proto",
 ]
-
-
-def enum_table(domain: type[Enum], wire: Any, prefix: str) -> dict[Any, Any]:
-    """Return the wire value of each member of a domain enum, found by name. Raises ValueError for a gap."""
-    return {member: wire.Value(f"{prefix}{member.name}") for member in domain}
 
 
 STATES = enum_table(ev.TurnState, turn_pb2.TurnState, "TURN_STATE_")
@@ -97,17 +90,6 @@ def trim_page(body: bytes, after_sequence: int) -> bytes:
     page = turn_service_pb2.RunTurnResponse.FromString(body)
     kept = [e for e in page.events if e.sequence > after_sequence]
     return turn_service_pb2.RunTurnResponse(events=kept).SerializeToString()
-
-
-def timestamp(time_ns: int) -> Timestamp:
-    """Return nanoseconds since the epoch as a Timestamp."""
-    return Timestamp(seconds=time_ns // 1_000_000_000, nanos=time_ns % 1_000_000_000)
-
-
-def duration(seconds: float) -> Duration:
-    """Return seconds as a Duration, to the microsecond."""
-    micros = round(seconds * 1_000_000)
-    return Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
 
 
 # Code of a failed turn's error by its reason; everything else is UNKNOWN.
