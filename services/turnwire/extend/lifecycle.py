@@ -25,7 +25,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def _nothing() -> Mapping[str, str]:
+    return MappingProxyType({})
 
 
 class RewriteKind(Enum):
@@ -82,8 +85,8 @@ class HistoryRewrite:
     base_version: int
     subject: str = ""
     visibility: str = ""
-    public: Mapping[str, str] = _NOTHING
-    private: Mapping[str, str] = _NOTHING
+    public: Mapping[str, str] = field(default_factory=_nothing)
+    private: Mapping[str, str] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)
