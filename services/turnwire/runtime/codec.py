@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.runtime.v1 import content_pb2, message_pb2, thread_pb2, turn_event_pb2, turn_pb2
 from turnwire.core.text import cut
@@ -64,8 +62,9 @@ def turn_to_proto(row: TurnRow) -> turn_pb2.Turn:
         create_time=timestamp(row.create_time),
         start_time=timestamp(row.start_time) if row.start_time else None,
         finish_time=timestamp(row.finish_time) if row.finish_time else None,
-        etag=base64.b32encode(f"{row.last_sequence}.{row.epoch}".encode()).decode().rstrip("=").lower(),
+        etag=row.etag,
         request_id=row.request_id,
+        open_actions=row.open_actions,
     )
 
 

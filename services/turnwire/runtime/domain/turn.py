@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
@@ -26,6 +27,7 @@ __all__ = [
     "TurnLimits",
     "TurnRow",
     "TurnSpec",
+    "WaitingPolicy",
     "fingerprint_of",
 ]
 
@@ -44,6 +46,14 @@ class BusyPolicy(Enum):
 
     QUEUE = "queue"
     REJECT = "reject"
+    INTERRUPT = "interrupt"
+
+
+class WaitingPolicy(Enum):
+    """What happens when the live turn waits for somebody."""
+
+    QUEUE = "queue"
+    CANCEL = "cancel"
 
 
 class Disposition(Enum):
@@ -152,6 +162,7 @@ class TurnSpec(_Frozen):
     limits: TurnLimits = TurnLimits()
     # None leaves it to the agent.
     busy_policy: BusyPolicy | None = None
+    on_waiting: WaitingPolicy = WaitingPolicy.QUEUE
     expected_version: int | None = None
     metadata: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -169,7 +180,8 @@ class TurnSpec(_Frozen):
 class StartCommand:
     """An admission as it comes from the wire, validated in form.
 
-    `after_sequence` is what the caller has of the turn: above 0, only a known turn can be meant.
+    `after_sequence` is what the caller has of the turn: above 0, only a known turn can be meant. The turn does
+    not begin before `not_before`, nanoseconds since the epoch; 0 = at once.
     """
 
     scope: str
@@ -178,6 +190,7 @@ class StartCommand:
     subject: str = ""
     cancel_on_disconnect: float | None = None
     after_sequence: int = 0
+    not_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +220,12 @@ class TurnRow:
     labels: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
     cancel_on_disconnect: float | None = None
+    change_version: int = 0
+
+    @property
+    def etag(self) -> str:
+        """An opaque text that changes with each change of the turn."""
+        text = f"{self.change_version}.{self.last_sequence}.{self.epoch}"
+        return base64.b32encode(text.encode()).decode().rstrip("=").lower()
+    # Full names of what it waits for, while WAITING.
+    open_actions: tuple[str, ...] = ()

@@ -8,7 +8,10 @@ CREATE TABLE owners (
 
 ALTER TABLE threads ADD COLUMN lease TEXT NOT NULL DEFAULT '' CHECK (lease IN ('', 'run', 'admin'));
 ALTER TABLE threads ADD COLUMN queue_version INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE threads ADD COLUMN metadata_version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE threads ADD COLUMN metadata_version INTEGER NOT NULL DEFAULT 1;
+-- Changes up to this version are known to nobody any more: who has an older one reads the thread again.
+ALTER TABLE threads ADD COLUMN snapshot_version INTEGER NOT NULL DEFAULT 0;
+UPDATE threads SET snapshot_version = version;
 CREATE INDEX held_threads ON threads (owner) WHERE owner <> '';
 UPDATE threads SET lease = 'run' WHERE owner <> '';
 
@@ -32,7 +35,10 @@ CREATE INDEX turns_to_wake ON turns (wake_time) WHERE wake_time > 0;
 CREATE INDEX turns_to_stop ON turns (scope, thread_id) WHERE stop_request <> '';
 CREATE INDEX turns_to_prune ON turns (finish_time) WHERE finish_time > 0 AND pruned = 0;
 CREATE INDEX all_queued_turns ON turns (state) WHERE state = 'queued';
+CREATE INDEX applied_commands_by_time ON applied_commands (create_time);
 
+-- `create_version` is the `change_version` that a message was added with.
+ALTER TABLE messages ADD COLUMN create_version INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE messages ADD COLUMN change_version INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE messages ADD COLUMN rewrite_id TEXT NOT NULL DEFAULT '';
 CREATE INDEX changed_messages ON messages (scope, thread_id, change_version);
@@ -69,7 +75,8 @@ ALTER TABLE calls RENAME TO tool_calls;
 CREATE UNIQUE INDEX tool_call_by_id ON tool_calls (scope, thread_id, call_id);
 CREATE INDEX open_calls ON tool_calls (scope, thread_id, message_id) WHERE state <> 'finished';
 
--- What somebody must answer. `answer` is JSON, `answer_request` the request id it came with.
+-- What somebody must answer. `answer` is JSON, `answer_request` the request id it came with; `told` is 1 once the
+-- turn's log has the event that tells the end of the action.
 CREATE TABLE actions (
   scope TEXT NOT NULL,
   thread_id TEXT NOT NULL,
@@ -90,6 +97,7 @@ CREATE TABLE actions (
   agent TEXT NOT NULL DEFAULT '',
   answer TEXT NOT NULL DEFAULT '',
   answer_request TEXT NOT NULL DEFAULT '',
+  told INTEGER NOT NULL DEFAULT 0,
   resolver TEXT NOT NULL DEFAULT '',
   create_time INTEGER NOT NULL,
   expire_time INTEGER NOT NULL DEFAULT 0,
@@ -97,7 +105,10 @@ CREATE TABLE actions (
   PRIMARY KEY (scope, thread_id, turn_id, action_id)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX one_open_action ON actions (scope, thread_id, call_id) WHERE state = 'open';
+CREATE INDEX action_by_answer ON actions (scope, answer_request) WHERE answer_request <> '';
 CREATE INDEX actions_by_time ON actions (scope, create_time);
+CREATE INDEX open_actions ON actions (scope, create_time) WHERE state = 'open';
+CREATE INDEX resolved_actions ON actions (scope, resolve_time) WHERE resolve_time > 0;
 
 -- Edits of a thread's history, in the transaction that made them; `observe_time` is 0 until observers were told.
 CREATE TABLE history_rewrites (

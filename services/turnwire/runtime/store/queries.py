@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from turnwire.core.errors import NotFound
+from turnwire.core.errors import Expired, NotFound
+from turnwire.extend.events import TurnState
 from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
+from turnwire.runtime.store.actions import open_actions
 from turnwire.runtime.store.rows import THREAD_COLUMNS, TURN_COLUMNS, load_messages, thread_row, turn_row
 from turnwire.storage.units import Connection
 
@@ -19,11 +21,13 @@ __all__ = [
     "ThreadSnapshot",
     "applied_command",
     "call_overflow",
+    "events_expired",
     "get_thread",
     "get_turn",
     "list_messages",
     "list_threads",
     "list_turns",
+    "queued_rows",
     "queued_turns",
     "read_pages",
     "thread_snapshot",
@@ -77,7 +81,14 @@ def get_turn(db: Connection, key: TurnKey) -> TurnRow:
     ).fetchone()
     if row is None:
         raise NotFound(f"there is no {key.name}", reason="TURN_NOT_FOUND", turn=key.name)
-    return turn_row(row)
+    return _with_actions(db, turn_row(row))
+
+
+def _with_actions(db: Connection, turn: TurnRow) -> TurnRow:
+    """Return the turn with the names of what it waits for."""
+    if turn.state is not TurnState.WAITING:
+        return turn
+    return replace(turn, open_actions=open_actions(db, turn.key))
 
 
 def list_turns(
@@ -100,7 +111,7 @@ def list_turns(
         sql += " AND (t.create_time, t.turn_id) < (?, ?)"
         params.extend(before)
     sql += " ORDER BY t.create_time DESC, t.turn_id DESC LIMIT ?"
-    return [turn_row(r) for r in db.execute(sql, (*params, count))]
+    return [_with_actions(db, turn_row(r)) for r in db.execute(sql, (*params, count)).fetchall()]
 
 
 def queued_turns(db: Connection, thread: ThreadKey) -> Sequence[TurnKey]:
@@ -111,6 +122,18 @@ def queued_turns(db: Connection, thread: ThreadKey) -> Sequence[TurnKey]:
         (thread.scope, thread.thread_id),
     )
     return [TurnKey(thread.scope, thread.thread_id, turn_id) for (turn_id,) in rows]
+
+
+def queued_rows(
+    db: Connection, thread: ThreadKey, after: int | None = None, count: int = 2**31
+) -> Sequence[TurnRow]:
+    """Return the turns that wait in a thread, in their order; `after` is the place of the last one given."""
+    rows = db.execute(
+        f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ? AND t.state = 'queued'"
+        " AND t.queue_position > ? ORDER BY t.queue_position LIMIT ?",
+        (thread.scope, thread.thread_id, -(2**62) if after is None else after, count),
+    )
+    return [turn_row(row) for row in rows]
 
 
 def list_threads(
@@ -163,15 +186,7 @@ def thread_snapshot(db: Connection, key: ThreadKey, message_count: int) -> Threa
     thread = get_thread(db, key)
     messages = list_messages(db, key, None, message_count, False)[0][::-1] if message_count else []
     live = get_turn(db, TurnKey(key.scope, key.thread_id, thread.live_turn)) if thread.live_turn else None
-    queued = [
-        turn_row(r)
-        for r in db.execute(
-            f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ?"
-            " AND t.state = 'queued' ORDER BY t.queue_position",
-            (key.scope, key.thread_id),
-        )
-    ]
-    return ThreadSnapshot(thread, messages, live, queued, _transcript_sequence(db, live))
+    return ThreadSnapshot(thread, messages, live, queued_rows(db, key), _transcript_sequence(db, live))
 
 
 def _transcript_sequence(db: Connection, live: TurnRow | None) -> int:
@@ -188,7 +203,12 @@ def _transcript_sequence(db: Connection, live: TurnRow | None) -> int:
 def read_pages(
     db: Connection, scope: str, turn_id: str, after_sequence: int, max_bytes: int
 ) -> Sequence[tuple[int, int, bytes]]:
-    """Return pages whose last sequence is above `after_sequence`, at most about `max_bytes` of them."""
+    """Return pages whose last sequence is above `after_sequence`, at most about `max_bytes` of them.
+
+    Raises:
+        Expired: EVENTS_EXPIRED, the next sequence is no longer kept.
+        NotFound: TURN_NOT_FOUND, the turn has been deleted.
+    """
     pages: list[tuple[int, int, bytes]] = []
     size = 0
     row = db.execute(
@@ -207,7 +227,30 @@ def read_pages(
         size += len(page[2])
         if size >= max_bytes:
             break
+    if not pages or pages[0][0] > after_sequence + 1:
+        _check_kept(db, scope, turn_id, after_sequence)
     return pages
+
+
+def events_expired(first_kept: int, last: int) -> Expired:
+    """Return the error for a reader that asks for events which are no longer kept."""
+    return Expired(
+        f"events up to {first_kept - 1} are no longer kept: read the end with GetTurn",
+        reason="EVENTS_EXPIRED",
+        oldest_sequence=str(first_kept),
+        last_sequence=str(last),
+    )
+
+
+def _check_kept(db: Connection, scope: str, turn_id: str, after_sequence: int) -> None:
+    head = db.execute(
+        "SELECT first_kept_sequence, next_sequence FROM turn_heads WHERE scope = ? AND turn_id = ?",
+        (scope, turn_id),
+    ).fetchone()
+    if head is None:
+        raise NotFound("the turn has been deleted", reason="TURN_NOT_FOUND", turn=turn_id)
+    if after_sequence < head[0] - 1:
+        raise events_expired(head[0], head[1] - 1)
 
 
 def applied_command(db: Connection, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
