@@ -40,6 +40,7 @@ class ServerFacts:
         queue_limit: int,
         max_message_bytes: int,
         heartbeat: float,
+        event_retention: float = 0.0,
     ) -> None:
         self.log_id = log_id
         self.runtime_id = runtime_id
@@ -50,6 +51,7 @@ class ServerFacts:
             max_queue_length=queue_limit,
             max_result_chars=50_000,
             heartbeat_interval=duration(heartbeat),
+            event_retention_duration=duration(event_retention) if event_retention else None,
         )
 
 

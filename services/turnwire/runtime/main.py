@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -12,11 +13,13 @@ from contextlib import asynccontextmanager
 import grpc
 
 from turnwire.api.runtime.v1 import (
+    admin_service_pb2_grpc,
     agent_service_pb2_grpc,
     graph_service_pb2_grpc,
     thread_service_pb2_grpc,
     turn_service_pb2_grpc,
 )
+from turnwire.runtime.admin_servicer import AdminServicer
 from turnwire.runtime.agent_files import built_in_agents, load_agents
 from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
 from turnwire.runtime.control_link import ControlLink
@@ -33,6 +36,7 @@ from turnwire.runtime.graph_servicer import GraphServicer
 from turnwire.runtime.models.registry import ModelRegistry
 from turnwire.runtime.roles import ROLES
 from turnwire.runtime.settings import RuntimeSettings
+from turnwire.runtime.store.pruning import Pruner
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.runtime.thread_servicer import ThreadServicer
 from turnwire.runtime.turn_servicer import TurnServicer
@@ -48,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 _TURN_SERVICE = "turnwire.api.runtime.v1.TurnService"
 _LINK = "link.control"
+_DAY_SECONDS = 86400.0
 
 
 class _Settings(RuntimeSettings):
@@ -118,6 +123,7 @@ class _Runtime:
             queue_limit=turns.queue_limit,
             heartbeat=turns.heartbeat_seconds,
         )
+        self.pruner = Pruner(database.writer, database.reader, settings.retention.events_days * _DAY_SECONDS)
         # Callers with credentials are of several scopes, and none may read the files of another.
         by_scope = settings.listen.tokens_file is not None
         self.executor = ExecutorLink(executor_channel, workspace_by_scope=by_scope)
@@ -140,9 +146,13 @@ class _Runtime:
         for thread in await self.store.recover():
             self.supervisor.spawn(self.supervisor.claim(thread), "turn.claim")
         self.link.start()
+        pruning = self.pruner.run(self._settings.retention.interval_seconds)
+        self._pruning = self.supervisor.spawn(pruning, "store.prune")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._pruning.cancel()
+        await asyncio.wait({self._pruning})
         await self.link.stop()
 
     def _cancel_unread(self, key: TurnKey) -> None:
@@ -157,6 +167,7 @@ class _Runtime:
             queue_limit=settings.turns.queue_limit,
             max_message_bytes=settings.listen.max_message_bytes,
             heartbeat=settings.turns.heartbeat_seconds,
+            event_retention=self.pruner.retention,
         )
         turns = TurnServicer(self.supervisor, self.store, self.executor, self.disconnects)
         return Application(
@@ -175,6 +186,9 @@ class _Runtime:
                     AgentServicer(self.agents, self.executor, facts),
                 ),
                 Service(graph_service_pb2_grpc.add_GraphServiceServicer_to_server, GraphServicer()),
+                Service(
+                    admin_service_pb2_grpc.add_AdminServiceServicer_to_server, AdminServicer(self.pruner)
+                ),
             ],
             roles=ROLES,
             hooks=[DrainHook("turns", self._refuse, self._finish)],

@@ -13,6 +13,7 @@ _TURNS = "/turnwire.api.runtime.v1.TurnService/"
 _THREADS = "/turnwire.api.runtime.v1.ThreadService/"
 _AGENTS = "/turnwire.api.runtime.v1.AgentService/"
 _GRAPHS = "/turnwire.api.runtime.v1.GraphService/"
+_ADMIN = "/turnwire.api.runtime.v1.AdminService/"
 
 ROLES: dict[str, frozenset[str]] = {
     _TURNS + "RunTurn": _CALLER,
@@ -46,4 +47,5 @@ ROLES: dict[str, frozenset[str]] = {
     _GRAPHS + "GetGraph": _READER,
     _GRAPHS + "ListGraphs": _READER,
     _GRAPHS + "WatchGraph": _READER,
+    _ADMIN + "PruneEvents": _OPERATOR,
 }

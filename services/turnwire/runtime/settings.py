@@ -17,7 +17,7 @@ from pydantic_settings import (
 from turnwire.core.settings import LinkSettings, ListenSettings, ProcessSettings, SettingsGroup
 from turnwire.runtime.models.settings import ModelSettings
 
-__all__ = ["PROVIDER_NAMES", "RuntimeSettings", "StoreSettings", "TurnSettings"]
+__all__ = ["PROVIDER_NAMES", "RetentionSettings", "RuntimeSettings", "StoreSettings", "TurnSettings"]
 
 
 # Names that provider tools already use, and the field of `models` that each one fills.
@@ -41,6 +41,17 @@ class StoreSettings(SettingsGroup):
     )
     retry_seconds: float = Field(
         default=30.0, ge=1, description="How long a failing store is tried before the process leaves."
+    )
+
+
+class RetentionSettings(SettingsGroup):
+    """What the store forgets, and when. Turns, messages and results are not among it."""
+
+    events_days: float = Field(
+        default=7.0, gt=0, le=36500, description="How long the events of a turn are kept after its end."
+    )
+    interval_seconds: float = Field(
+        default=3600.0, gt=0, description="Time between two looks for what has outlived its retention."
     )
 
 
@@ -81,6 +92,7 @@ class RuntimeSettings(ProcessSettings):
         default="", description="Address of the control service for clients; control.target if empty."
     )
     store: StoreSettings = Field(default=StoreSettings(), description="The store.")
+    retention: RetentionSettings = Field(default=RetentionSettings(), description="What the store forgets.")
     turns: TurnSettings = Field(default=TurnSettings(), description="Turns.")
     models: ModelSettings = Field(default=ModelSettings(), description="Models.")
 
