@@ -37,6 +37,7 @@ _VISIBILITY = {
     "hidden": message_pb2.MESSAGE_VISIBILITY_HIDDEN,
     "superseded": message_pb2.MESSAGE_VISIBILITY_SUPERSEDED,
 }
+PERMISSION_MODES = {"ask": thread_pb2.PERMISSION_MODE_ASK, "auto": thread_pb2.PERMISSION_MODE_AUTO}
 _ORIGINS = enum_table(MessageOrigin, turn_event_pb2.MessageOrigin, "MESSAGE_ORIGIN_")
 
 
@@ -79,7 +80,7 @@ def thread_to_proto(row: ThreadRow) -> thread_pb2.Thread:
         queue_length=row.queue_length,
         metadata=row.metadata,
         labels=row.labels,
-        permission_mode=thread_pb2.PERMISSION_MODE_ASK,
+        permission_mode=PERMISSION_MODES[row.permission_mode],
         create_time=timestamp(row.create_time),
         update_time=timestamp(row.update_time),
     )

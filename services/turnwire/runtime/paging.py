@@ -43,13 +43,13 @@ class _Sized(Protocol):
 M = TypeVar("M", bound=_Sized)
 
 
-def fitting(messages: Iterable[M]) -> list[M]:
-    """Return the messages that fit into one page, at least the first."""
+def fitting(messages: Iterable[M], most: int = MAX_PAGE_BYTES) -> list[M]:
+    """Return the messages that fit into one page of so many bytes, at least the first."""
     found: list[M] = []
     size = 0
     for message in messages:
         size += message.ByteSize()
-        if found and size > MAX_PAGE_BYTES:
+        if found and size > most:
             break
         found.append(message)
     return found
@@ -85,13 +85,13 @@ def read_token(token: str, *bound: str) -> tuple[int, str] | None:
     return first, second
 
 
-def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> Filter:
+def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str = "") -> Filter:
     """Read `state=RUNNING AND label.team=search` and so on.
 
     Args:
         text: terms joined by ` AND `; empty = everything. Times are ISO 8601, in UTC where they do not say.
-        fields: column and kind (text, word, time) of each field.
-        labels: column that holds the labels' JSON.
+        fields: column and kind (text, word, kebab, time) of each field.
+        labels: column that holds the labels' JSON; empty = there are none.
 
     Raises:
         InvalidRequest: a term that is not understood.
@@ -106,16 +106,16 @@ def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str) -> F
     for term in text.split(" AND "):
         match = _TERM.fullmatch(term.strip())
         if match is None:
-            raise _wrong(term, fields)
+            raise _wrong(term, fields, labels)
         name, operator, value = match[1], match[2], match[3].strip('"')
-        if name.startswith("label.") and operator == "=":
+        if name.startswith("label.") and operator == "=" and labels:
             # The key is one of a closed alphabet, so it can stand in a JSON path.
             conditions.append((f"json_extract({labels}, '$.\"{name[6:]}\"') = ?", value))
         elif name in fields and (operator == "=" or fields[name][1] == "time"):
             column, kind = fields[name]
             conditions.append((f"{column} {operator} ?", _value(value, kind, term, fields)))
         else:
-            raise _wrong(term, fields)
+            raise _wrong(term, fields, labels)
     return Filter(tuple(conditions))
 
 
@@ -128,12 +128,12 @@ def _value(value: str, kind: str, term: str, fields: Mapping[str, FilterField]) 
         since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
         nanos = (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
         return max(-_INTEGERS, min(nanos, _INTEGERS - 1))
+    if kind == "kebab":
+        return value.lower().replace("_", "-")
     return value.lower() if kind == "word" else value
 
 
-def _wrong(term: str, fields: Mapping[str, FilterField]) -> InvalidRequest:
-    known = ", ".join(sorted(fields))
-    text = (
-        f"does not understand {term.strip()[:100]!r}: use {known} or label.KEY with = (times also >= and <=)"
-    )
+def _wrong(term: str, fields: Mapping[str, FilterField], labels: str = "") -> InvalidRequest:
+    known = ", ".join(sorted(fields)) + (" or label.KEY" if labels else "")
+    text = f"does not understand {term.strip()[:100]!r}: use {known} with = (times also >= and <=)"
     return InvalidRequest(f"filter {text}", violations=[FieldViolation("filter", text)])

@@ -12,7 +12,7 @@ from turnwire.api.runtime.v1 import content_pb2, thread_pb2, turn_pb2
 from turnwire.core.errors import FieldViolation, InvalidRequest, NotServed
 from turnwire.core.ids import AgentRef, ThreadRef, TurnRef, require_request_id, require_segment
 from turnwire.core.text import require_clean
-from turnwire.runtime.domain.thread import NewThreadCommand
+from turnwire.runtime.domain.thread import NewThreadCommand, ThreadPatch
 from turnwire.runtime.domain.turn import (
     BusyPolicy,
     InputPart,
@@ -31,10 +31,12 @@ __all__ = [
     "bad",
     "create_thread_from_proto",
     "disconnect_grace",
+    "input_parts",
     "not_served",
     "seconds",
     "start_command_from_proto",
     "thread_key",
+    "thread_patch_from_proto",
     "turn_key",
     "turn_spec_from_proto",
 ]
@@ -55,6 +57,8 @@ _BUSY = {
     turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
     turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
 }
+_PATCHED = frozenset({"title", "metadata", "labels", "permission_mode"})
+_MODES = {0: "ask", thread_pb2.PERMISSION_MODE_ASK: "ask", thread_pb2.PERMISSION_MODE_AUTO: "auto"}
 _CHOICES = {0: "auto", 1: "auto", 2: "none", 3: "required", 4: "tool"}
 
 
@@ -94,7 +98,7 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
         thread=spec.thread,
         new_thread=_new_thread(spec.new_thread) if spec.HasField("new_thread") else None,
         agent=agent_name(spec.agent, "spec.agent") if spec.agent else "",
-        parts=_parts(spec.input.parts, "spec.input.parts"),
+        parts=input_parts(spec.input.parts, "spec.input.parts"),
         allowed_tools=_allowed_tools(spec.allowed_tools),
         tool_choice=_tool_choice(spec.tool_choice) if spec.HasField("tool_choice") else _NO_CHOICE,
         options=_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
@@ -137,7 +141,8 @@ def _new_thread(new: turn_pb2.NewThread) -> NewThread:
     )
 
 
-def _parts(parts: Sequence[content_pb2.Part], field: str) -> tuple[InputPart, ...]:
+def input_parts(parts: Sequence[content_pb2.Part], field: str) -> tuple[InputPart, ...]:
+    """Return what a user says. Raises InvalidRequest."""
     if not parts:
         raise bad(field, "needs at least one part")
     # Counted before it is read: a request of 4 MiB has room for a million of them.
@@ -297,6 +302,28 @@ def create_thread_from_proto(request: Any, scope: str) -> NewThreadCommand:
         metadata=_texts(thread.metadata, "thread.metadata", MAX_METADATA_BYTES),
         private_metadata=_texts(request.private_metadata, "private_metadata", MAX_METADATA_BYTES),
         labels=_labels(thread.labels, "thread.labels"),
+    )
+
+
+def thread_patch_from_proto(request: Any) -> ThreadPatch:
+    """Return what an UpdateThread request changes."""
+    thread: thread_pb2.Thread = request.thread
+    paths = set(request.update_mask.paths)
+    if not paths or not paths <= _PATCHED:
+        raise bad("update_mask", f"may name {', '.join(sorted(_PATCHED))}, and must name one")
+    mode = _MODES.get(thread.permission_mode)
+    if "permission_mode" in paths:
+        if mode is None:
+            raise bad("thread.permission_mode", "is no known value")
+        if mode == "auto":
+            raise not_served("thread.permission_mode")
+    if len(thread.title) > 256:
+        raise bad("thread.title", "is longer than 256 characters")
+    return ThreadPatch(
+        require_clean(thread.title, "thread.title") if "title" in paths else None,
+        _texts(thread.metadata, "thread.metadata", MAX_METADATA_BYTES) if "metadata" in paths else None,
+        _labels(thread.labels, "thread.labels") if "labels" in paths else None,
+        mode if "permission_mode" in paths else None,
     )
 
 

@@ -1,16 +1,19 @@
-"""ThreadService: threads and their messages, created and read."""
+"""ThreadService: threads, their messages and queues: created, read, changed and followed."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from turnwire.api.runtime.v1 import thread_service_pb2 as pb
 from turnwire.api.runtime.v1 import thread_service_pb2_grpc as grpc_pb
 from turnwire.runtime import codec, request_codec
+from turnwire.runtime.change_codec import change_to_proto
 from turnwire.runtime.domain.turn import ThreadKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.paging import FilterField, fitting, page_size, parse_filter, read_token, write_token
-from turnwire.runtime.store import queries
+from turnwire.runtime.store import queries, queue, threads
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.wire.auth import current_principal
 
@@ -45,7 +48,8 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
             messages=[codec.message_to_proto(m, key.name) for m in found.messages],
             live_turn=codec.turn_to_proto(found.live_turn) if found.live_turn else None,
             transcript_sequence=found.transcript_sequence,
-            queued_turns=[codec.turn_to_proto(t) for t in found.queued],
+            # The rest of a queue that is longer than any should be is read with ListQueuedTurns.
+            queued_turns=fitting(codec.turn_to_proto(t) for t in found.queued),
         )
 
     async def ListThreads(self, request: pb.ListThreadsRequest, context: Any) -> pb.ListThreadsResponse:
@@ -56,12 +60,12 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
         bound = (scope, request.filter)
         before = read_token(request.page_token, *bound)
         rows = await self._store.read(lambda db: queries.list_threads(db, scope, where, before, size + 1))
-        threads = fitting(codec.thread_to_proto(r) for r in rows[:size])
+        listed = fitting(codec.thread_to_proto(r) for r in rows[:size])
         token = ""
-        if len(threads) < len(rows):
-            last = rows[len(threads) - 1]
+        if len(listed) < len(rows):
+            last = rows[len(listed) - 1]
             token = write_token((last.update_time, last.key.thread_id), *bound)
-        return pb.ListThreadsResponse(threads=threads, next_page_token=token)
+        return pb.ListThreadsResponse(threads=listed, next_page_token=token)
 
     async def ListMessages(self, request: pb.ListMessagesRequest, context: Any) -> pb.ListMessagesResponse:
         """List messages, newest first; a page also ends at 1 MiB."""
@@ -78,25 +82,61 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
             next_page_token=write_token((rows[-1].position, ""), *bound) if more else "",
         )
 
-    async def UpdateThread(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("UpdateThread")
+    async def UpdateThread(self, request: pb.UpdateThreadRequest, context: Any) -> pb.UpdateThreadResponse:
+        """Change title, metadata, labels or permission mode."""
+        key = _key(request.thread.name, "thread.name")
+        patch = request_codec.thread_patch_from_proto(request)
+        expected = request.expected_version if request.HasField("expected_version") else None
+        row = await self._store.change(key, lambda db: threads.update_thread(db, key, patch, expected))
+        return pb.UpdateThreadResponse(thread=codec.thread_to_proto(row))
 
     async def DeleteThread(self, request: Any, context: Any) -> Any:
         """Not served yet."""
         raise request_codec.not_served("DeleteThread")
 
-    async def WatchThread(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("WatchThread")
+    async def WatchThread(
+        self, request: pb.WatchThreadRequest, context: Any
+    ) -> AsyncIterator[pb.WatchThreadResponse]:
+        """Stream the changes of a thread above a version, until it is deleted."""
+        key = _key(request.thread, "thread")
+        reader = self._store.watch.reader(key, request.after_version)
+        try:
+            async for change in reader:
+                yield change_to_proto(change, key.name) if change is not None else pb.WatchThreadResponse()
+        except (GeneratorExit, asyncio.CancelledError):
+            reader.raise_if_stalled()
+            raise
+        finally:
+            reader.close()
 
-    async def ListQueuedTurns(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("ListQueuedTurns")
+    async def ListQueuedTurns(
+        self, request: pb.ListQueuedTurnsRequest, context: Any
+    ) -> pb.ListQueuedTurnsResponse:
+        """List the turns that wait, first the next one."""
+        key = _key(request.parent, "parent")
+        size = page_size(request.page_size)
+        bound = (key.scope, request.parent, "queue")
+        after = read_token(request.page_token, *bound)
+        place = after[0] if after else None
+        rows = await self._store.read(lambda db: queries.list_queue(db, key, place, size + 1))
+        turns = fitting(codec.turn_to_proto(row) for _, row in rows[:size])
+        more = len(turns) < len(rows)
+        return pb.ListQueuedTurnsResponse(
+            turns=turns, next_page_token=write_token((rows[len(turns) - 1][0], ""), *bound) if more else ""
+        )
 
-    async def UpdateQueuedTurn(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("UpdateQueuedTurn")
+    async def UpdateQueuedTurn(
+        self, request: pb.UpdateQueuedTurnRequest, context: Any
+    ) -> pb.UpdateQueuedTurnResponse:
+        """Give a turn that waits another input."""
+        key = request_codec.turn_key(request.name, "name", current_principal().scope)
+        if not request.etag:
+            raise request_codec.bad("etag", "is needed: it is in the turn as it was read")
+        parts = request_codec.input_parts(request.input.parts, "input.parts")
+        row = await self._store.change(
+            key.thread, lambda db: queue.update_queued_turn(db, key, request.etag, parts)
+        )
+        return pb.UpdateQueuedTurnResponse(turn=codec.turn_to_proto(row))
 
     async def RegenerateTurn(self, request: Any, context: Any) -> Any:
         """Not served yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -13,6 +14,7 @@ from turnwire.core.errors import Conflict, Expired, NotFound
 from turnwire.core.ids import require_segment
 from turnwire.extend.events import TurnState
 from turnwire.runtime import codec, request_codec
+from turnwire.runtime.action_servicer import ActionMethods
 from turnwire.runtime.capabilities import CAPABILITIES
 from turnwire.runtime.disconnect import DisconnectWatch
 from turnwire.runtime.domain.admission import Admitted
@@ -38,7 +40,7 @@ _FILTER: dict[str, FilterField] = {
 }
 
 
-class TurnServicer(grpc_pb.TurnServiceServicer):
+class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
     """Serves turns of one runtime."""
 
     def __init__(
@@ -153,22 +155,6 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
         """Not served yet."""
         raise request_codec.not_served("ContinueTurn")
 
-    async def ResolveAction(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("ResolveAction")
-
-    async def GetAction(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("GetAction")
-
-    async def ListActions(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("ListActions")
-
-    async def WatchActions(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("WatchActions")
-
     def _check_log(self, log_id: str) -> None:
         if log_id and log_id != self._store.log_id:
             raise Conflict(
@@ -199,13 +185,16 @@ class TurnServicer(grpc_pb.TurnServiceServicer):
     ) -> AsyncIterator[Any]:
         last = max(row.last_sequence, log.committed) if log is not None else row.last_sequence
         _check_cursor(row, after, last)
-        yield response(header=self._header(row, disposition, last))
         reader = self._store.reader(row.key, log, after, last)
         try:
+            yield response(header=self._header(row, disposition, last))
             async for page in reader:
                 yield (
                     page if page else response(heartbeat=pb.Heartbeat(create_time=timestamp(time.time_ns())))
                 )
+        except (GeneratorExit, asyncio.CancelledError):
+            reader.raise_if_stalled()
+            raise
         finally:
             reader.close()
 
@@ -243,9 +232,4 @@ def _check_cursor(row: TurnRow, after: int, last: int) -> None:
             last_sequence=str(last),
         )
     if after < row.first_kept_sequence - 1:
-        raise Expired(
-            f"events up to {row.first_kept_sequence - 1} are no longer kept: read the end with GetTurn",
-            reason="EVENTS_EXPIRED",
-            oldest_sequence=str(row.first_kept_sequence),
-            last_sequence=str(last),
-        )
+        raise queries.events_expired(row.first_kept_sequence, last)

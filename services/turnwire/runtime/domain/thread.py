@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from turnwire.runtime.domain.turn import ThreadKey
 
-__all__ = ["NewThreadCommand", "ThreadRow"]
+__all__ = ["NewThreadCommand", "ThreadPatch", "ThreadRow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,27 @@ class ThreadRow:
     labels: dict[str, str] = field(default_factory=dict)
     create_time: int = 0
     update_time: int = 0
+    permission_mode: str = "ask"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPatch:
+    """What of a thread is to have another value; None leaves it as it is."""
+
+    title: str | None = None
+    metadata: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    permission_mode: str | None = None
+
+    def applied_to(self, row: ThreadRow) -> ThreadRow:
+        """Return the thread with the values of this patch."""
+        return replace(
+            row,
+            title=row.title if self.title is None else self.title,
+            metadata=row.metadata if self.metadata is None else self.metadata,
+            labels=row.labels if self.labels is None else self.labels,
+            permission_mode=self.permission_mode or row.permission_mode,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,8 @@ class TurnSpec(_Frozen):
 class StartCommand:
     """An admission as it comes from the wire, validated in form.
 
-    `after_sequence` is what the caller has of the turn: above 0, only a known turn can be meant. The turn does
-    not begin before `not_before`, nanoseconds since the epoch; 0 = at once.
+    `after_sequence` is what the caller has of the turn: above 0, only a known turn can be meant. The turn
+    does not begin before `not_before`, nanoseconds since the epoch; 0 = at once.
     """
 
     scope: str

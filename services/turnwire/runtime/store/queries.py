@@ -25,6 +25,7 @@ __all__ = [
     "get_thread",
     "get_turn",
     "list_messages",
+    "list_queue",
     "list_threads",
     "list_turns",
     "queued_rows",
@@ -126,14 +127,22 @@ def queued_turns(db: Connection, thread: ThreadKey) -> Sequence[TurnKey]:
 
 def queued_rows(
     db: Connection, thread: ThreadKey, after: int | None = None, count: int = 2**31
-) -> Sequence[TurnRow]:
-    """Return the turns that wait in a thread, in their order; `after` is the place of the last one given."""
+) -> Sequence[tuple[int, TurnRow]]:
+    """Return the turns that wait in a thread, with their places; `after` is the place of the last one given."""
     rows = db.execute(
-        f"SELECT {TURN_COLUMNS} {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ? AND t.state = 'queued'"
-        " AND t.queue_position > ? ORDER BY t.queue_position LIMIT ?",
+        f"SELECT {TURN_COLUMNS}, t.queue_position {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ?"
+        " AND t.state = 'queued' AND t.queue_position > ? ORDER BY t.queue_position LIMIT ?",
         (thread.scope, thread.thread_id, -(2**62) if after is None else after, count),
     )
-    return [turn_row(row) for row in rows]
+    return [(row[-1], turn_row(row)) for row in rows]
+
+
+def list_queue(
+    db: Connection, thread: ThreadKey, after: int | None, count: int
+) -> Sequence[tuple[int, TurnRow]]:
+    """Return a page of `queued_rows`. Raises NotFound (THREAD_NOT_FOUND)."""
+    get_thread(db, thread)
+    return queued_rows(db, thread, after, count)
 
 
 def list_threads(
@@ -186,7 +195,7 @@ def thread_snapshot(db: Connection, key: ThreadKey, message_count: int) -> Threa
     thread = get_thread(db, key)
     messages = list_messages(db, key, None, message_count, False)[0][::-1] if message_count else []
     live = get_turn(db, TurnKey(key.scope, key.thread_id, thread.live_turn)) if thread.live_turn else None
-    return ThreadSnapshot(thread, messages, live, queued_rows(db, key), _transcript_sequence(db, live))
+    return ThreadSnapshot(thread, messages, live, [r for _, r in queued_rows(db, key)], _transcript_sequence(db, live))
 
 
 def _transcript_sequence(db: Connection, live: TurnRow | None) -> int:

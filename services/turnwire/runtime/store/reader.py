@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from turnwire.core.errors import TurnwireError, Unavailable
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.ports import OwnerLost
+from turnwire.runtime.store.attached import AttachedReader, ReaderTicker
 from turnwire.runtime.store.log import MAX_PAGE_BYTES, MAX_PAGE_EVENTS, Page, TurnLog
 
 __all__ = ["LogReader", "PageSource", "ReaderTicker", "TrimPage"]
@@ -28,57 +28,10 @@ class PageSource(Protocol):
         ...
 
 
-class ReaderTicker:
-    """Wakes silent readers: for their heartbeat, by one timer for all, and to leave with the process."""
-
-    def __init__(self, heartbeat: float) -> None:
-        self.heartbeat = heartbeat
-        self._readers: set[LogReader] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self.leaving = False
-
-    @property
-    def readers(self) -> int:
-        """Readers attached now."""
-        return len(self._readers)
-
-    def wall_time(self) -> int:
-        """Return nanoseconds since the epoch."""
-        return time.time_ns()
-
-    def add(self, reader: LogReader) -> None:
-        """Begin to look after a reader."""
-        self._readers.add(reader)
-        if self._timer is None:
-            self._arm()
-
-    def remove(self, reader: LogReader) -> None:
-        """Forget a reader."""
-        self._readers.discard(reader)
-
-    def send_away(self) -> None:
-        """End every reader that has all there is: nothing more comes from this process."""
-        self.leaving = True
-        for reader in tuple(self._readers):
-            reader.wake()
-
-    def _arm(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self.heartbeat / 4, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        if not self._readers:
-            return
-        due = asyncio.get_running_loop().time() - self.heartbeat
-        for reader in self._readers:
-            reader.beat_if_silent_since(due)
-        self._arm()
-
-
-class LogReader:
+class LogReader(AttachedReader):
     """Iterates over page bytes; an empty item means that a heartbeat is due.
 
-    Ends after the page with TurnFinished. `close` may be called from any task, also after the end.
+    Ends after the page with TurnFinished.
     """
 
     def __init__(
@@ -90,33 +43,13 @@ class LogReader:
         until: int,
         trim: TrimPage,
     ) -> None:
+        super().__init__(source.ticker)
         self.key = key
         self._source = source
         self._log = log
         self._cursor = after_sequence
         self._until = until
         self._trim = trim
-        self._sent_at = asyncio.get_running_loop().time()
-        self._waiting: asyncio.Future[None] | None = None
-        self._beat = False
-        source.ticker.add(self)
-
-    def close(self) -> None:
-        """Let go of the turn."""
-        self._source.ticker.remove(self)
-
-    def beat_if_silent_since(self, due: float) -> None:
-        """Wake the reader for a heartbeat when it has been waiting since before `due`."""
-        if self._sent_at <= due and self.wake():
-            self._beat = True
-
-    def wake(self) -> bool:
-        """Have a waiting reader look again; returns whether it was waiting."""
-        waiting = self._waiting
-        if waiting is None or waiting.done():
-            return False
-        waiting.set_result(None)
-        return True
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the pages."""
@@ -140,9 +73,7 @@ class LogReader:
                 return
             if log.error is not None:
                 _leave_if_cut_off(log.error)
-            if self._source.ticker.leaving:
-                text = "this runtime is about to leave: attach again"
-                raise Unavailable(text, reason="DRAINING", retry_after=0.5)
+            self.leave_if_asked()
             self._waiting = waiting = log.wait()
             try:
                 await waiting

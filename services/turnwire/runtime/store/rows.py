@@ -21,9 +21,11 @@ from turnwire.runtime.domain.turn import InputPart, ThreadKey, TurnKey, TurnRow
 from turnwire.storage.units import Connection
 
 __all__ = [
+    "CALL_COLUMNS",
     "THREAD_COLUMNS",
     "TURN_COLUMNS",
     "call_extra",
+    "call_part",
     "decode",
     "encode",
     "load_messages",
@@ -36,7 +38,7 @@ __all__ = [
 THREAD_COLUMNS = (
     "scope, thread_id, agent, version, title, live_turn, metadata, labels, create_time, update_time,"
     " (SELECT count(*) FROM turns q"
-    " WHERE q.scope = t.scope AND q.thread_id = t.thread_id AND q.state = 'queued')"
+    " WHERE q.scope = t.scope AND q.thread_id = t.thread_id AND q.state = 'queued'), permission_mode"
 )
 
 TURN_COLUMNS = (
@@ -45,7 +47,13 @@ TURN_COLUMNS = (
     " t.error_text, t.final_message, t.usage, t.step, t.max_steps,"
     " CASE t.state WHEN 'queued' THEN (SELECT count(*) FROM turns q WHERE q.scope = t.scope"
     " AND q.thread_id = t.thread_id AND q.state = 'queued' AND q.queue_position <= t.queue_position)"
-    " ELSE 0 END, t.start_time, t.finish_time, t.labels, t.metadata, t.cancel_on_disconnect"
+    " ELSE 0 END, t.start_time, t.finish_time, t.labels, t.metadata, t.cancel_on_disconnect,"
+    " t.change_version"
+)
+
+CALL_COLUMNS = (
+    "part_index, call_id, provider_call_id, tool_name, arguments, step, call_index, outcome, content,"
+    " is_error, extra"
 )
 
 _encoder = msgspec.json.Encoder()
@@ -96,6 +104,7 @@ def thread_row(row: Sequence[Any]) -> ThreadRow:
         create_time=row[8],
         update_time=row[9],
         queue_length=row[10],
+        permission_mode=row[11],
     )
 
 
@@ -125,6 +134,7 @@ def turn_row(row: Sequence[Any]) -> TurnRow:
         labels=decode(row[22]),
         metadata=decode(row[23]),
         cancel_on_disconnect=row[24],
+        change_version=row[25],
     )
 
 
@@ -173,11 +183,10 @@ def _parts(db: Connection, key: tuple[str, str], message_id: str) -> tuple[Store
     ):
         found.append((row[0], _part(row)))
     for row in db.execute(
-        "SELECT part_index, call_id, provider_call_id, tool_name, arguments, step, call_index, outcome,"
-        " content, is_error, extra FROM tool_calls WHERE scope = ? AND thread_id = ? AND message_id = ?",
+        f"SELECT {CALL_COLUMNS} FROM tool_calls WHERE scope = ? AND thread_id = ? AND message_id = ?",
         (*key, message_id),
     ):
-        found.append((row[0], _call(row)))
+        found.append((row[0], call_part(row)))
     found.sort(key=lambda item: item[0])
     return tuple(part for _, part in found)
 
@@ -199,7 +208,8 @@ def _part(row: Sequence[Any]) -> StoredPart:
     return ContentPart(content, row[1])
 
 
-def _call(row: Sequence[Any]) -> CallPart:
+def call_part(row: Sequence[Any]) -> CallPart:
+    """Read a row that begins with CALL_COLUMNS."""
     extra = _call_extra.decode(row[10])
     return CallPart(
         call_id=row[1],

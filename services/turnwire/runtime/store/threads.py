@@ -8,15 +8,15 @@ from dataclasses import asdict
 
 import msgspec
 
-from turnwire.core.errors import AlreadyExists
+from turnwire.core.errors import AlreadyExists, Conflict, NotFound
 from turnwire.core.ids import mint_id
-from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
+from turnwire.runtime.domain.thread import NewThreadCommand, ThreadPatch, ThreadRow
 from turnwire.runtime.domain.turn import ThreadKey
 from turnwire.runtime.store.queries import get_thread
 from turnwire.runtime.store.rows import encode
 from turnwire.storage.units import Connection
 
-__all__ = ["create_thread"]
+__all__ = ["create_thread", "lock_thread", "update_thread"]
 
 _KEPT_NS = 24 * 3600 * 10**9
 
@@ -59,6 +59,57 @@ def create_thread(db: Connection, new: NewThreadCommand) -> ThreadRow:
             "INSERT INTO requests VALUES (?, 'create_thread', ?, ?, ?, ?)",
             (new.scope, new.request_id, fingerprint, thread_id, now),
         )
+    return get_thread(db, key)
+
+
+def lock_thread(db: Connection, key: ThreadKey, expected_version: int | None = None) -> int:
+    """Keep a thread from changing until the transaction ends, and return its version.
+
+    Raises:
+        NotFound: THREAD_NOT_FOUND. Conflict: THREAD_CHANGED, the version is not the expected one.
+    """
+    row = db.execute(
+        "UPDATE threads SET version = version WHERE scope = ? AND thread_id = ? AND delete_time IS NULL"
+        " RETURNING version",
+        (key.scope, key.thread_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"there is no {key.name}", reason="THREAD_NOT_FOUND", thread=key.name)
+    if expected_version is not None and expected_version != row[0]:
+        raise Conflict(
+            f"{key.name} is at version {row[0]}, not {expected_version}: read it again",
+            reason="THREAD_CHANGED",
+            version=str(row[0]),
+        )
+    return int(row[0])
+
+
+def update_thread(
+    db: Connection, key: ThreadKey, patch: ThreadPatch, expected_version: int | None
+) -> ThreadRow:
+    """Change what a patch names; one that changes nothing leaves the version alone.
+
+    Raises:
+        NotFound: THREAD_NOT_FOUND. Conflict: THREAD_CHANGED.
+    """
+    lock_thread(db, key, expected_version)
+    before = get_thread(db, key)
+    after = patch.applied_to(before)
+    if after == before:
+        return before
+    db.execute(
+        "UPDATE threads SET title = ?, metadata = ?, labels = ?, permission_mode = ?, update_time = ?,"
+        " version = version + 1, metadata_version = version + 1 WHERE scope = ? AND thread_id = ?",
+        (
+            after.title,
+            encode(after.metadata),
+            encode(after.labels),
+            after.permission_mode,
+            db.now_ns(),
+            key.scope,
+            key.thread_id,
+        ),
+    )
     return get_thread(db, key)
 
 
