@@ -226,6 +226,7 @@ def _reads() -> dict[str, Any]:
         "ThreadService.GetThread": {"name": MISSING_THREAD},
         "ThreadService.ListThreads": {},
         "ThreadService.ListMessages": {"parent": MISSING_THREAD},
+        "AdminService.PruneEvents": {"dry_run": True},
         "ToolExecutorService.CancelExecution": call,
         "ToolExecutorService.LookupExecution": call,
     }
@@ -278,7 +279,7 @@ async def test_commands_are_refused_while_the_ledger_cannot_be_written(rig: Rig)
 
 
 DEFECTS = {
-    "runtime": ("turn_heads", "threads"),
+    "runtime": ("turn_heads", "threads", "turns"),
     "executor": ("execution",),
     "control": ("commands",),
 }

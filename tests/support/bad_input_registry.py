@@ -47,7 +47,7 @@ def caller_of(method: Method) -> Caller:
     """Somebody who may call the method and has one scope."""
     if method.service.endswith("ToolExecutorService") or method.name == "Attach":
         return RUNTIME
-    return OPERATOR.within("acme") if method.name == "WatchCommands" else ALICE
+    return OPERATOR.within("acme") if method.name in ("WatchCommands", "PruneEvents") else ALICE
 
 
 def _with(caller_for: Callable[[Method], Caller]) -> Case:
@@ -96,6 +96,7 @@ UNSERVED_METHODS = frozenset(
 # raise them: the day one does, the entry has to go and a case has to come.
 NOT_SERVED_YET: dict[Key, str] = {
     ("TurnService", "TOKEN_EXPIRED"): "tokens of a file have no expiry; tokens of an identity provider will",
+    ("AdminService", "TOKEN_EXPIRED"): "tokens of a file have no expiry; tokens of an identity provider will",
     ("TurnService.RunTurn", "TURN_QUOTA_EXCEEDED"): "scopes have no quota yet",
     ("TurnService.StartTurn", "TURN_QUOTA_EXCEEDED"): "scopes have no quota yet",
     (
@@ -141,12 +142,14 @@ FAULTS: dict[str, tuple[Key, ...]] = {
     "store_gone": (
         ("TurnService", "STORE_UNAVAILABLE"),
         ("ThreadService", "STORE_UNAVAILABLE"),
+        ("AdminService", "STORE_UNAVAILABLE"),
         ("ToolExecutorService", "STORE_UNAVAILABLE"),
         ("ControlService", "STORE_UNAVAILABLE"),
     ),
     "defect": (
         ("TurnService", "INTERNAL"),
         ("ThreadService", "INTERNAL"),
+        ("AdminService", "INTERNAL"),
         ("ToolExecutorService", "INTERNAL"),
         ("ControlService", "INTERNAL"),
     ),

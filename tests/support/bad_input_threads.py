@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.bad_input_registry import case, request_of
+from support.bad_input_registry import caller_of, case, request_of
 from support.bad_input_rig import BOB, Bad, Rig, new_id
 from support.bad_input_turns import MISSING_THREAD, new_thread
 from support.descriptors import Method
@@ -89,6 +89,13 @@ async def missing_thread(rig: Rig, method: Method) -> Bad:
 async def no_message(rig: Rig, method: Method) -> Bad:
     """A request without fields can only be wrong as bytes."""
     return Bad.of(b"\xff\xff\xff")
+
+
+@case("INVALID_REQUEST", "AdminService.PruneEvents")
+async def negative_age(rig: Rig, method: Method) -> Bad:
+    request = request_of("AdminService.PruneEvents")
+    request.older_than.FromSeconds(-1)
+    return Bad.of(request, caller=caller_of(method))
 
 
 @case("INVALID_REQUEST", AGENTS)

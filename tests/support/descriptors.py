@@ -23,6 +23,7 @@ from google.protobuf.descriptor_pool import Default
 from turnwire.api.control.v1 import control_service_pb2
 from turnwire.api.executor.v1 import tool_executor_service_pb2
 from turnwire.api.runtime.v1 import (
+    admin_service_pb2,
     agent_service_pb2,
     graph_service_pb2,
     thread_service_pb2,
@@ -36,6 +37,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = (
     control_service_pb2,
     tool_executor_service_pb2,
+    admin_service_pb2,
     agent_service_pb2,
     graph_service_pb2,
     thread_service_pb2,

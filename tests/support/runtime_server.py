@@ -14,6 +14,7 @@ from typing import Any
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.executor.v1 import execution_pb2, tool_executor_service_pb2, tool_executor_service_pb2_grpc
 from turnwire.api.runtime.v1 import (
+    admin_service_pb2_grpc,
     agent_service_pb2_grpc,
     content_pb2,
     thread_service_pb2_grpc,
@@ -24,6 +25,7 @@ from turnwire.api.runtime.v1 import (
 )
 from turnwire.core.errors import NotFound
 from turnwire.core.settings import ListenSettings
+from turnwire.runtime.admin_servicer import AdminServicer
 from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
 from turnwire.runtime.disconnect import DisconnectWatch
 from turnwire.runtime.domain.agent import AgentDefinition
@@ -37,6 +39,7 @@ from turnwire.runtime.executor_link import ExecutorLink
 from turnwire.runtime.models.registry import ModelRegistry
 from turnwire.runtime.models.settings import ModelSettings
 from turnwire.runtime.roles import ROLES
+from turnwire.runtime.store.pruning import Pruner
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.runtime.thread_servicer import ThreadServicer
 from turnwire.runtime.turn_servicer import TurnServicer
@@ -47,6 +50,7 @@ from turnwire.wire.server import build_server
 from turnwire.wire.services import Service
 
 SECONDS = 20.0
+RETENTION_SECONDS = 7 * 86400.0
 TERMINAL = (turn_pb2.TURN_STATE_COMPLETED, turn_pb2.TURN_STATE_FAILED, turn_pb2.TURN_STATE_CANCELLED)
 
 
@@ -145,6 +149,7 @@ class Runtime:
     def __post_init__(self) -> None:
         self.turns: Any = turn_service_pb2_grpc.TurnServiceStub(self.channel)
         self.threads: Any = thread_service_pb2_grpc.ThreadServiceStub(self.channel)
+        self.admin: Any = admin_service_pb2_grpc.AdminServiceStub(self.channel)
         self.agent_service: Any = agent_service_pb2_grpc.AgentServiceStub(self.channel)
 
     async def run(self, request: turn_service_pb2.RunTurnRequest, **call: Any) -> list[Any]:
@@ -206,6 +211,10 @@ async def running(
             lambda key: _spawn(supervisor, desk.cancel(key, "nobody reads the turn any more"))
         )
         services = _services(supervisor, store, link, disconnects, catalog, heartbeat)
+        pruner = Pruner(database.writer, database.reader, RETENTION_SECONDS, pause=0)
+        services.append(
+            Service(admin_service_pb2_grpc.add_AdminServiceServicer_to_server, AdminServicer(pruner))
+        )
         channel = await _serve(stack, *services, roles=ROLES_SERVED, authenticator=authenticator)
         stack.push_async_callback(supervisor.drain, 0.0)
         yield Runtime(store, supervisor, desk, catalog, executor, channel)
@@ -233,6 +242,7 @@ def _services(
         queue_limit=50,
         max_message_bytes=4 * 1024 * 1024,
         heartbeat=heartbeat,
+        event_retention=RETENTION_SECONDS,
     )
     return [
         Service(

@@ -190,7 +190,7 @@ class Pruner:
         Raises:
             StoreUnavailable: the writer has ended; what was deleted until then is.
         """
-        before = await self._before(older_than)
+        before = self._before(await self._writer.run(_now), older_than)
         total = Pruned()
         while chunk := await self._paced(partial(_prune_chunk, before=before, scope=scope)):
             total += chunk
@@ -203,7 +203,7 @@ class Pruner:
 
     async def count(self, older_than: float | None = None, scope: str = "") -> Pruned:
         """Say what `prune` would delete now, and delete nothing."""
-        before = await self._before(older_than)
+        before = self._before(await self._reader.read(_now), older_than)
         total, after, more = Pruned(), None, True
         while more:
             read = partial(count_pages, ended_before=before, scope=scope, after=after)
@@ -212,9 +212,8 @@ class Pruner:
             more = after is not None
         return total
 
-    async def _before(self, older_than: float | None) -> int:
-        age = self.retention if older_than is None else older_than
-        return await self._reader.read(lambda db: db.now_ns()) - round(age * 1e9)
+    def _before(self, now: int, older_than: float | None) -> int:
+        return now - round((self.retention if older_than is None else older_than) * 1e9)
 
     async def _paced(self, fn: Callable[[Connection], T]) -> T:
         result = await self._writer.run(fn, "prune")
@@ -225,6 +224,10 @@ class Pruner:
 
 def _prune_chunk(db: Connection, before: int, scope: str) -> Pruned:
     return prune_pages(db, before, scope)
+
+
+def _now(db: Connection) -> int:
+    return db.now_ns()
 
 
 def _reclaim(db: Connection) -> int:
