@@ -21,7 +21,6 @@ class ActionMark:
 
     ref: tuple[str, str, str]
     state: str
-    resolve_time: int
 
 
 def list_actions(
@@ -37,17 +36,22 @@ def list_actions(
     return [action_row(row) for row in db.execute(sql, (*values, count))]
 
 
-def action_marks(db: Connection, place: ActionPlace, where: Filter, since: int) -> Sequence[ActionMark]:
-    """Return marks of the actions that are open or were resolved at `since` or later, oldest first."""
+def action_marks(
+    db: Connection, place: ActionPlace, where: Filter, since: int | None
+) -> tuple[Sequence[ActionMark], int]:
+    """Return marks of the actions that are open or were resolved at `since` or later, and the store's time.
+
+    The oldest come first; without `since` there are only open ones.
+    """
     narrow, values = _narrow(place, where)
-    columns = "thread_id, turn_id, action_id, state, resolve_time, create_time"
-    rows = db.execute(
-        f"SELECT {columns} FROM actions WHERE {narrow} AND state = 'open'"
-        f" UNION ALL SELECT {columns} FROM actions WHERE {narrow} AND resolve_time > 0 AND resolve_time >= ?"
-        " ORDER BY 6, 3",
-        (*values, *values, since),
-    )
-    return [ActionMark((row[0], row[1], row[2]), row[3], row[4]) for row in rows]
+    columns = "thread_id, turn_id, action_id, state, create_time"
+    sql = f"SELECT {columns} FROM actions WHERE {narrow} AND state = 'open'"
+    if since is not None:
+        sql += f" UNION ALL SELECT {columns} FROM actions WHERE {narrow} AND resolve_time >= ?"
+        sql += " AND resolve_time > 0 AND state <> 'open'"
+        values = (*values, *values, since)
+    rows = db.execute(f"{sql} ORDER BY 5, 3", values)
+    return [ActionMark((row[0], row[1], row[2]), row[3]) for row in rows], db.now_ns()
 
 
 def load_actions(db: Connection, scope: str, refs: Sequence[tuple[str, str, str]]) -> Sequence[Action]:
