@@ -16,6 +16,8 @@ from turnwire.api.runtime.v1.turn_service_pb2 import (
     ReadToolResultResponse,
     RunTurnRequest,
     RunTurnResponse,
+    WatchActionsRequest,
+    WatchActionsResponse,
     WatchTurnRequest,
     WatchTurnResponse,
 )
@@ -101,7 +103,7 @@ class AsyncChannels:
     def follow(self, request: RunTurnRequest | WatchTurnRequest, timeout: float | None) -> AsyncTurnStream:
         """Give a stream over a turn's events; nothing is sent before it is entered."""
         check_size(request)
-        return AsyncTurnStream(self._stream, request, self._policy(timeout))
+        return AsyncTurnStream(self._stream, request, self.policy(timeout))
 
     def read_result(
         self, request: ReadToolResultRequest
@@ -113,6 +115,21 @@ class AsyncChannels:
             response_deserializer=ReadToolResultResponse.FromString,
         )
         return method(request, metadata=self._metadata())
+
+    def watch_actions(
+        self, request: WatchActionsRequest
+    ) -> grpc.aio.UnaryStreamCall[Any, WatchActionsResponse]:
+        """Open a stream of actions."""
+        method = self._channel(self._options.target).unary_stream(
+            operations.WATCH_ACTIONS,
+            request_serializer=WatchActionsRequest.SerializeToString,
+            response_deserializer=WatchActionsResponse.FromString,
+        )
+        return method(request, metadata=self._metadata())
+
+    def policy(self, timeout: float | None) -> StreamPolicy:
+        """Give the limits of one stream."""
+        return self._patience.stream(timeout, renews_token=callable(self._options.token))
 
     def _stream(
         self, request: RunTurnRequest | WatchTurnRequest, timeout: float | None
@@ -127,9 +144,6 @@ class AsyncChannels:
             response_deserializer=deserializer,
         )
         return method(request, timeout=timeout, metadata=self._metadata())
-
-    def _policy(self, timeout: float | None) -> StreamPolicy:
-        return self._patience.stream(timeout, renews_token=callable(self._options.token))
 
     def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return tuple(self._options.metadata())

@@ -14,6 +14,7 @@ from turnwire.api.common.v1.tool_pb2 import (
 from turnwire.api.control.v1.command_pb2 import Command, CommandOutcome, CommandRecord, OutcomeKind
 from turnwire.api.llm.v1.llm_event_pb2 import LlmEvent, TokenUsage, UsageProvenance
 from turnwire.api.runtime.v1.action_pb2 import Action, ActionKind, ActionState
+from turnwire.api.runtime.v1.admin_service_pb2 import PruneEventsResponse
 from turnwire.api.runtime.v1.agent_pb2 import Agent
 from turnwire.api.runtime.v1.agent_service_pb2 import GetServerInfoResponse
 from turnwire.api.runtime.v1.content_pb2 import BlobContent, Part, TextContent, UriContent
@@ -58,6 +59,7 @@ __all__ = [
     "NoticeSeverity",
     "OutcomeKind",
     "Part",
+    "PruneEventsResponse",
     "RangeUnit",
     "ReadRange",
     "ResultHandle",

@@ -14,6 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from turnwire.api.common.v1.tool_pb2 import RangeUnit, ReadRange
 from turnwire.api.control.v1 import control_service_pb2 as control
+from turnwire.api.runtime.v1 import admin_service_pb2 as admin
 from turnwire.api.runtime.v1 import agent_service_pb2 as agents
 from turnwire.api.runtime.v1 import thread_service_pb2 as threads
 from turnwire.api.runtime.v1 import turn_service_pb2 as turns
@@ -22,6 +23,7 @@ from turnwire.api.runtime.v1.turn_pb2 import TurnSpec, TurnView
 from turnwire_client.spec import agent_name, duration, new_id, thread_name
 
 __all__ = [
+    "ADMIN",
     "AGENTS",
     "CONTROL",
     "MAX_WAIT",
@@ -30,10 +32,12 @@ __all__ = [
     "RUN_TURN",
     "THREADS",
     "TURNS",
+    "WATCH_ACTIONS",
     "WATCH_TURN",
     "continue_turn",
     "create_thread",
     "delete_thread",
+    "get_action",
     "get_agent",
     "get_thread",
     "get_turn",
@@ -43,27 +47,33 @@ __all__ = [
     "list_messages",
     "list_threads",
     "list_turns",
+    "prune_events",
     "read_tool_result",
     "resolve_action",
     "send_command",
     "server_info",
     "start_turn",
+    "watch_actions",
 ]
 
 _R = TypeVar("_R", bound=ProtoMessage)
 
+ADMIN = "/turnwire.api.runtime.v1.AdminService"
 AGENTS = "/turnwire.api.runtime.v1.AgentService"
 CONTROL = "/turnwire.api.control.v1.ControlService"
 THREADS = "/turnwire.api.runtime.v1.ThreadService"
 TURNS = "/turnwire.api.runtime.v1.TurnService"
 RUN_TURN = f"{TURNS}/RunTurn"
 WATCH_TURN = f"{TURNS}/WatchTurn"
+WATCH_ACTIONS = f"{TURNS}/WatchActions"
 READ_TOOL_RESULT = f"{TURNS}/ReadToolResult"
 
 # Longest wait that a server grants in one call, in seconds; a longer wait is several calls.
 MAX_WAIT = 300.0
 
 _TIMEOUT = 30.0
+# Deleting goes on as long as there is something to delete.
+_PRUNE_TIMEOUT = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,13 @@ def list_agents(page_size: int) -> Callable[[str], Operation[agents.ListAgentsRe
         return Operation(f"{AGENTS}/ListAgents", request, agents.ListAgentsResponse)
 
     return page
+
+
+def prune_events(older_than: float | None, dry_run: bool) -> Operation[admin.PruneEventsResponse]:
+    request = admin.PruneEventsRequest(
+        older_than=None if older_than is None else duration(older_than), dry_run=dry_run
+    )
+    return Operation(f"{ADMIN}/PruneEvents", request, admin.PruneEventsResponse, _PRUNE_TIMEOUT)
 
 
 def start_turn(
@@ -135,6 +152,14 @@ def resolve_action(request: turns.ResolveActionRequest) -> Operation[turns.Resol
     if not request.request_id:
         request.request_id = new_id()
     return Operation(f"{TURNS}/ResolveAction", request, turns.ResolveActionResponse)
+
+
+def get_action(name: str) -> Operation[turns.GetActionResponse]:
+    return Operation(f"{TURNS}/GetAction", turns.GetActionRequest(name=name), turns.GetActionResponse)
+
+
+def watch_actions(parent: str, query: str) -> turns.WatchActionsRequest:
+    return turns.WatchActionsRequest(parent=thread_name(parent), filter=query)
 
 
 def list_actions(

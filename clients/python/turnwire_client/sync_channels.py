@@ -16,6 +16,8 @@ from turnwire.api.runtime.v1.turn_service_pb2 import (
     ReadToolResultResponse,
     RunTurnRequest,
     RunTurnResponse,
+    WatchActionsRequest,
+    WatchActionsResponse,
     WatchTurnRequest,
     WatchTurnResponse,
 )
@@ -88,7 +90,7 @@ class SyncChannels:
     def follow(self, request: RunTurnRequest | WatchTurnRequest, timeout: float | None) -> TurnStream:
         """Give a stream over a turn's events; nothing is sent before it is entered."""
         check_size(request)
-        return TurnStream(self._stream, request, self._policy(timeout))
+        return TurnStream(self._stream, request, self.policy(timeout))
 
     def read_result(self, request: ReadToolResultRequest) -> StreamCall:
         """Open the stream of a stored result's bytes."""
@@ -98,6 +100,19 @@ class SyncChannels:
             response_deserializer=ReadToolResultResponse.FromString,
         )
         return method(request, metadata=self._metadata())
+
+    def watch_actions(self, request: WatchActionsRequest) -> Any:
+        """Open a stream of actions."""
+        method = self._channel(self._options.target).unary_stream(
+            operations.WATCH_ACTIONS,
+            request_serializer=WatchActionsRequest.SerializeToString,
+            response_deserializer=WatchActionsResponse.FromString,
+        )
+        return method(request, metadata=self._metadata())
+
+    def policy(self, timeout: float | None) -> StreamPolicy:
+        """Give the limits of one stream."""
+        return self._patience.stream(timeout, renews_token=callable(self._options.token))
 
     def _stream(self, request: RunTurnRequest | WatchTurnRequest, timeout: float | None) -> StreamCall:
         runs = isinstance(request, RunTurnRequest)
@@ -110,9 +125,6 @@ class SyncChannels:
             response_deserializer=deserializer,
         )
         return method(request, timeout=timeout, metadata=self._metadata())
-
-    def _policy(self, timeout: float | None) -> StreamPolicy:
-        return self._patience.stream(timeout, renews_token=callable(self._options.token))
 
     def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         return tuple(self._options.metadata())

@@ -12,6 +12,7 @@ import grpc
 from turnwire.api.common.v1.tool_pb2 import RangeUnit
 from turnwire.api.control.v1.command_pb2 import CommandOutcome, CommandRecord
 from turnwire.api.runtime.v1.action_pb2 import Action
+from turnwire.api.runtime.v1.admin_service_pb2 import PruneEventsResponse
 from turnwire.api.runtime.v1.agent_pb2 import Agent
 from turnwire.api.runtime.v1.agent_service_pb2 import GetServerInfoResponse
 from turnwire.api.runtime.v1.message_pb2 import Message
@@ -26,6 +27,7 @@ from turnwire.api.runtime.v1.turn_service_pb2 import (
 from turnwire_client import operations
 from turnwire_client.connection import ConnectionOptions, Tls, Token
 from turnwire_client.errors import from_rpc_error
+from turnwire_client.inbox import follow_actions_sync
 from turnwire_client.policy import Patience
 from turnwire_client.result import TurnResult
 from turnwire_client.spec import cancel_request, decision, run_turn_request, steer_request, turn_spec
@@ -231,6 +233,13 @@ class Client:
         for page in self._channels.pages(operations.list_agents(page_size)):
             yield from page.agents
 
+    def prune_events(self, older_than: float | None = None, *, dry_run: bool = False) -> PruneEventsResponse:
+        """Delete the events of turns that ended so many seconds ago; None = the server's retention.
+
+        Works within the caller's scope and needs the role operator. `dry_run` counts and deletes nothing.
+        """
+        return self._channels.unary(operations.prune_events(older_than, dry_run))
+
     def create_thread(
         self, thread: Thread | None = None, *, thread_id: str = "", request_id: str | None = None
     ) -> Thread:
@@ -267,6 +276,19 @@ class Client:
         """Give the actions of a turn or thread, or of all, oldest first."""
         for page in self._channels.pages(operations.list_actions(parent, query, page_size)):
             yield from page.actions
+
+    def get_action(self, name: str) -> Action:
+        """Read an action."""
+        return (self._channels.unary(operations.get_action(name))).action
+
+    def watch_actions(self, parent: str = "-", *, query: str = "") -> Iterator[Action]:
+        """Give the open actions of a turn or thread, or of all, then each that changes, as it is now.
+
+        Ends only with an error: leave the loop, and close the iterator, when enough was seen.
+        """
+        request = operations.watch_actions(parent, query)
+        policy = self._channels.policy(None)
+        return follow_actions_sync(lambda: self._channels.watch_actions(request), self.get_action, policy)
 
     def list_commands(self, *, query: str = "", page_size: int = 0) -> Iterator[CommandRecord]:
         """Give the rows of the command ledger, newest first."""

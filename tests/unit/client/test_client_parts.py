@@ -156,6 +156,7 @@ OPERATIONS: list[Operation[object]] = [  # type: ignore[type-var]
     operations.get_turn("t", 1.0, True),
     operations.list_turns("-", "", 0)(""),
     operations.continue_turn("t", 1, None),
+    operations.get_action("threads/t/turns/u/actions/a"),
     operations.list_actions("-", "", 0)(""),
     operations.create_thread(turnwire_client.messages.Thread(), "", None),
     operations.get_thread("my-thread", 0),
