@@ -7,12 +7,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from turnwire.core.errors import Unavailable
+from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
+    ActionResolved,
     ToolCallFinished,
+    ToolCallStarted,
     ToolOutcome,
     TurnEvent,
     TurnFinished,
     TurnState,
+    TurnSuspended,
 )
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure, ToolCallComplete
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
@@ -28,6 +32,7 @@ from turnwire.runtime.domain.execution import (
     ToolInfo,
 )
 from turnwire.runtime.domain.message import CallPart, ContentPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import Disposition, InputPart, ThreadKey, TurnKey, TurnSpec
 from turnwire.runtime.engine.cancel import CancelToken
 from turnwire.runtime.engine.turn import TurnContext, TurnRunner
@@ -55,6 +60,12 @@ class FakeJournal:
         self.outcomes: list[CallPart] = []
         self.flushes = 0
         self.messages: list[str] = []
+        self.resumed: list[Resumption] = []
+        self.progress: list[Progress | None] = []
+        self.open_actions: dict[str, Action] = {}
+        self.voided: list[Action] = []
+        # How the journal was left without an end: `suspended` or `released`.
+        self.left = ""
         self.end: TurnFinished | None = None
         self.interrupted_reason = ""
         self.applied: tuple[AppliedCommand, ...] = ()
@@ -76,7 +87,7 @@ class FakeJournal:
         self.weighed.append(size)
 
     def emit(self, event: TurnEvent) -> int:
-        assert self.end is None, f"{event} after the end"
+        assert self.end is None and not self.left, f"{event} after the end"
         self.events.append(event)
         self.stamps.append(self._stamp)
         for wanted, seen in self._waiting:
@@ -87,12 +98,44 @@ class FakeJournal:
     def begin_answer(self, message_id: str) -> None:
         self.messages.append(message_id)
 
-    def commit_step(self, parts: Sequence[StoredPart], events: Sequence[TurnEvent]) -> None:
+    def resume(self, resumption: Resumption) -> None:
+        self.resumed.append(resumption)
+        self._ask(*(c.action for c in resumption.calls if c.action is not None))
+
+    def commit_step(
+        self,
+        parts: Sequence[StoredPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress | None = None,
+        actions: Sequence[Action] = (),
+    ) -> None:
         self.committed.append(tuple(parts))
+        self.progress.append(progress)
+        self._ask(*actions)
+        self.outcomes.extend(p for p in parts if isinstance(p, CallPart) and p.outcome is not None)
         for event in events:
             self.emit(event)
 
-    def record_start(self, call: CallPart, event: TurnEvent) -> None:
+    def ask_again(
+        self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
+    ) -> None:
+        self.voided.extend(voided)
+        self._ask(*asked)
+        for event in events:
+            self.emit(event)
+
+    def cancel_actions(self) -> None:
+        open_actions, self.open_actions = self.open_actions, {}
+        for action in open_actions.values():
+            self.emit(ActionResolved(action.name, action.call_id, ActionState.CANCELLED, ""))
+
+    def _ask(self, *actions: Action) -> None:
+        for action in actions:
+            if action.state is ActionState.OPEN:
+                self.open_actions[action.name] = action
+
+    def record_start(self, call: CallPart, event: ToolCallStarted) -> None:
         self.started.append(call.call_id)
         self.emit(event)
 
@@ -108,11 +151,23 @@ class FakeJournal:
     async def room(self) -> None:
         self.crowded = False
 
+    async def suspend(self) -> None:
+        if self._lost_at == "suspend":
+            raise OwnerLost(self.key.name)
+        self.emit(TurnSuspended(tuple(self.open_actions)))
+        self.left = "suspended"
+
+    async def release(self) -> None:
+        if self._lost_at == "release":
+            raise OwnerLost(self.key.name)
+        self.left = "released"
+
     async def finish(
         self, event: TurnFinished, *, interrupted_reason: str, applied: Sequence[AppliedCommand]
     ) -> None:
         if self._lost_at == "finish":
             raise OwnerLost(self.key.name)
+        self.cancel_actions()
         self.emit(event)
         self.end = event
         self.interrupted_reason = interrupted_reason

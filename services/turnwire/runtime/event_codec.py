@@ -6,7 +6,7 @@ its message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -30,6 +30,7 @@ from turnwire.extend.llm import (
     UsageSnapshot,
 )
 from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
+from turnwire.runtime.domain.resumption import OpenAttempt
 from turnwire.runtime.proto_values import duration, enum_table, timestamp
 from turnwire.runtime.store.log import Record
 
@@ -39,6 +40,7 @@ __all__ = [
     "duration",
     "encode_event",
     "enum_table",
+    "open_attempt",
     "overflow_to_proto",
     "timestamp",
     "trim_page",
@@ -90,6 +92,27 @@ def trim_page(body: bytes, after_sequence: int) -> bytes:
     page = turn_service_pb2.RunTurnResponse.FromString(body)
     kept = [e for e in page.events if e.sequence > after_sequence]
     return turn_service_pb2.RunTurnResponse(events=kept).SerializeToString()
+
+
+def open_attempt(pages: Sequence[bytes], after_sequence: int) -> OpenAttempt:
+    """Read what is open in a turn's log after the last committed step or result, from its last pages."""
+    step = step_attempt = first = last = 0
+    settled = False
+    for page in pages:
+        for event in turn_service_pb2.RunTurnResponse.FromString(page).events:
+            if event.sequence <= after_sequence:
+                continue
+            match event.WhichOneof("event"):
+                case "llm":
+                    first, last = first or event.sequence, event.sequence
+                case "step_started":
+                    step, step_attempt = event.step_started.step, max(event.step_attempt, 1)
+                case "step_settled":
+                    settled = True
+                case "step_committed" | "step_reset":
+                    # A step without any part is committed too, and moves nothing in the transcript.
+                    first = last = 0
+    return OpenAttempt(step, step_attempt, first, last, settled)
 
 
 # Code of a failed turn's error by its reason; everything else is UNKNOWN.

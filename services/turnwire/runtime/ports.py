@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from turnwire.extend.events import ToolCallFinished, TurnEvent, TurnFinished
+from turnwire.extend.actions import Action
+from turnwire.extend.events import ToolCallFinished, ToolCallStarted, TurnEvent, TurnFinished
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure
-from turnwire.runtime.domain.admission import Admitted, AppliedCommand
+from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
 from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import BusyPolicy, StartCommand, ThreadKey, TurnKey, TurnRow
 
 __all__ = ["Model", "ModelSource", "OwnerLost", "Store", "ToolExecutor", "TurnJournal"]
@@ -124,11 +126,35 @@ class TurnJournal(Protocol):
         """Name the message that this turn's next parts go to."""
         ...
 
-    def commit_step(self, parts: Sequence[StoredPart], events: Sequence[TurnEvent]) -> None:
-        """Hand in the model's answer of a step: its parts and calls enter the transcript."""
+    def resume(self, resumption: Resumption) -> None:
+        """Go on where an earlier episode stopped: its open message, its calls and what it asked."""
         ...
 
-    def record_start(self, call: CallPart, event: TurnEvent) -> None:
+    def commit_step(
+        self,
+        parts: Sequence[StoredPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress | None = None,
+        actions: Sequence[Action] = (),
+    ) -> None:
+        """Hand in the model's answer of a step: its parts and calls enter the transcript.
+
+        A call with an outcome is final at once, one with an open action waits for its answer.
+        """
+        ...
+
+    def ask_again(
+        self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
+    ) -> None:
+        """Hand in that answers no longer hold, with the new questions in their place."""
+        ...
+
+    def cancel_actions(self) -> None:
+        """Append that what is still asked needs no answer any more; the state changes with the turn's end."""
+        ...
+
+    def record_start(self, call: CallPart, event: ToolCallStarted) -> None:
         """Hand in that a call has started at the executor."""
         ...
 
@@ -142,6 +168,14 @@ class TurnJournal(Protocol):
 
     async def room(self) -> None:
         """Wait until there is room for more uncommitted events; returns at once while there is."""
+        ...
+
+    async def suspend(self) -> None:
+        """Commit that the turn waits for its open actions, and let go of it; nothing is written after it."""
+        ...
+
+    async def release(self) -> None:
+        """Let go of the turn as it stands, for whoever takes it next; nothing is written after it."""
         ...
 
     async def finish(
@@ -166,8 +200,11 @@ class Store(Protocol):
         agent_digest: str,
         max_steps: int,
         busy_policy: BusyPolicy = BusyPolicy.QUEUE,
+        turn_timeout: float = 0.0,
     ) -> Admitted:
         """Admit a turn in one transaction, and claim it when its thread is idle.
+
+        `turn_timeout` is what the turn may take in seconds, 0 = no limit.
 
         Raises:
             NotFound: THREAD_NOT_FOUND. AlreadyExists: REQUEST_ID_REUSED, THREAD_ID_USED.
@@ -184,11 +221,26 @@ class Store(Protocol):
         ...
 
     async def claim_next(self, thread: ThreadKey) -> Admitted | None:
-        """Claim the next queued turn of an idle thread, if there is one."""
+        """Claim what is next in a thread whose turn has just ended here, if there is anything."""
         ...
 
-    async def abandon(self, key: TurnKey, text: str) -> None:
-        """End a turn that its runner left without an end, as failed."""
+    async def claim(self, thread: ThreadKey, stop: tuple[TurnKey, StopNote] | None = None) -> Admitted | None:
+        """Claim what is to be run in a thread that nobody has, or whose owner is dead, if there is anything.
+
+        With `stop` only that turn is taken, and only to end it.
+        """
+        ...
+
+    async def abandon(self, key: TurnKey, epoch: int, text: str, reason: str = "INTERNAL") -> None:
+        """End a turn that its runner left without an end, as failed; unless it is another owner's by now."""
+        ...
+
+    def lose(self, key: TurnKey, epoch: int) -> None:
+        """Shut out the writer of a turn that was owned here at this epoch: it is somebody else's."""
+        ...
+
+    def let_go(self, key: TurnKey, epoch: int) -> None:
+        """Hear that a turn owned at this epoch does not run here any more; it may go on somewhere."""
         ...
 
     async def cancel_queued(

@@ -185,7 +185,7 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
     ) -> AsyncIterator[Any]:
         last = max(row.last_sequence, log.committed) if log is not None else row.last_sequence
         _check_cursor(row, after, last)
-        reader = self._store.reader(row.key, log, after, last)
+        reader = self._store.reader(row.key, log, after, last, follow_while_waiting)
         try:
             yield response(header=self._header(row, disposition, last))
             async for page in reader:

@@ -25,6 +25,7 @@ __all__ = [
     "insert_statements",
     "open_actions",
     "resolve",
+    "void_statement",
     "wake_statement",
 ]
 
@@ -49,6 +50,7 @@ _EXPIRE = (
     "UPDATE actions SET state = 'expired', resolver = 'expiry', resolve_time = ?"
     f" WHERE {_OF_TURN} AND state = 'open' AND expire_time > 0 AND expire_time <= ?"
 )
+_VOID = f"UPDATE actions SET state = 'voided', told = 1 WHERE {_OF_TURN} AND action_id = ?"
 # Due at once when an answer came that the log has not told, else when the first open action expires.
 _WAKE = (
     "UPDATE turns SET wake_time = CASE WHEN EXISTS (SELECT 1 FROM actions a WHERE a.scope = turns.scope"
@@ -108,6 +110,12 @@ def close_statement(key: TurnKey, now: int) -> Statement:
     An answer that came meanwhile stands as it is, though nothing was done with it.
     """
     return Statement(_CLOSE, (now, key.scope, key.thread_id, key.turn_id))
+
+
+def void_statement(scope: str, name: str) -> Statement:
+    """Return what takes an answer back: what would run is not what was shown. The log tells in that unit."""
+    _, thread_id, _, turn_id, _, action_id = name.split("/")
+    return Statement(_VOID, (scope, thread_id, turn_id, action_id))
 
 
 def action_row(row: Sequence[Any]) -> Action:

@@ -7,13 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from turnwire.extend.events import ToolCallFinished, ToolOutcome, TurnEvent, TurnFinished, TurnState
+from turnwire.extend.actions import Action, ActionState
+from turnwire.extend.events import (
+    ActionResolved,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolOutcome,
+    TurnEvent,
+    TurnFinished,
+    TurnState,
+)
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.message import CallPart, StoredPart
-from turnwire.runtime.domain.turn import TurnKey
+from turnwire.runtime.domain.resumption import CallState, Progress, Resumption
+from turnwire.runtime.ports import OwnerLost
+from turnwire.runtime.store import suspension
+from turnwire.runtime.store.actions import insert_statements, void_statement
+from turnwire.runtime.store.finish import finish_statements
 from turnwire.runtime.store.log import TurnLog
 from turnwire.runtime.store.rows import call_extra, encode, part_values
-from turnwire.storage.units import Statement, UnitRejected
+from turnwire.storage.units import Statement, UnitFenced, UnitRejected
 
 __all__ = ["Journal", "finish_statements"]
 
@@ -23,10 +36,15 @@ _TAKE_POSITION = (
     "UPDATE threads SET version = version + 1, next_position = next_position + 1"
     " WHERE scope = ? AND thread_id = ?"
 )
+# After the change of the thread's row: its version is that of this message now.
 _OPEN_MESSAGE = (
     "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, create_time,"
-    " update_time) SELECT scope, thread_id, next_position, ?, 'assistant', ?, 'open', ?, ? FROM threads"
-    " WHERE scope = ? AND thread_id = ?"
+    " update_time, change_version) SELECT scope, thread_id, next_position - 1, ?, 'assistant', ?, 'open',"
+    " ?, ?, version FROM threads WHERE scope = ? AND thread_id = ?"
+)
+_TOUCH_MESSAGE = (
+    "UPDATE messages SET change_version = (SELECT t.version FROM threads t WHERE t.scope = messages.scope"
+    " AND t.thread_id = messages.thread_id) WHERE scope = ? AND thread_id = ? AND message_id = ?"
 )
 _PART = (
     "INSERT INTO message_parts (scope, thread_id, message_id, part_index, step, kind, text, data, extra)"
@@ -34,90 +52,42 @@ _PART = (
 )
 _CALL = (
     "INSERT INTO tool_calls (scope, thread_id, message_id, part_index, call_id, provider_call_id, turn_id,"
-    " step, call_index, tool_name, arguments, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'ready')"
+    " step, call_index, tool_name, arguments, state, outcome, content, is_error, extra)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_STEP = "UPDATE turns SET step = ?, transcript_sequence = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
+_STEP = (
+    "UPDATE turns SET step = ?, transcript_sequence = ?, progress = ?, recoveries = 0"
+    " WHERE scope = ? AND thread_id = ? AND turn_id = ?"
+)
 _HELD = "UPDATE turns SET transcript_sequence = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
 _START_CALL = (
-    "UPDATE tool_calls SET state = 'started'"
-    " WHERE scope = ? AND thread_id = ? AND call_id = ? AND state = 'ready'"
+    "UPDATE tool_calls SET state = 'started', attempt = ?"
+    " WHERE scope = ? AND thread_id = ? AND call_id = ? AND state <> 'finished'"
 )
 _FINISH_CALL = (
     "UPDATE tool_calls SET state = 'finished', outcome = ?, content = ?, is_error = ?, extra = ?"
     " WHERE scope = ? AND thread_id = ? AND call_id = ? AND state <> 'finished'"
 )
-_CLOSE_MESSAGE = (
-    "UPDATE messages SET status = 'final', interrupted_reason = ?, update_time = ?"
-    " WHERE scope = ? AND thread_id = ? AND turn_id = ? AND status = 'open'"
-)
-_END_TURN = (
-    "UPDATE turns SET state = ?, stop_reason = ?, error_reason = ?, error_text = ?, final_message = ?,"
-    " usage = ?, step = ?, finish_time = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
-    " AND state IN ('running', 'waiting', 'queued')"
-)
-_FREE_THREAD = (
-    "UPDATE threads SET version = version + 1, live_turn = '', owner = '', update_time = ?"
-    " WHERE scope = ? AND thread_id = ? AND live_turn = ?"
-)
-_APPLIED = (
-    "INSERT INTO applied_commands (scope, command_id, turn, kind, duplicate_of, sequence, create_time)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-)
-
 _LOST = "The result of the call could not be stored: nobody knows how it ended."
 
 
-def finish_statements(
-    key: TurnKey,
-    event: TurnFinished,
-    interrupted_reason: str,
-    applied: Sequence[AppliedCommand],
-    sequence: int,
-) -> list[Statement]:
-    """Return the statements that end a turn. They come with TurnFinished, in one transaction."""
-    now = time.time_ns()
-    place = (key.scope, key.thread_id)
-    statements = [
-        Statement(_CLOSE_MESSAGE, (interrupted_reason, now, *place, key.turn_id)),
-        Statement(
-            _END_TURN,
-            (
-                event.state.value,
-                event.stop_reason,
-                event.error_reason,
-                event.error_text,
-                event.final_message.rpartition("/")[2],
-                encode(event.usage),
-                event.steps,
-                now,
-                *place,
-                key.turn_id,
-            ),
-            1,
-        ),
-        Statement(_FREE_THREAD, (now, *place, key.turn_id)),
-    ]
-    statements.extend(
-        Statement(_APPLIED, (key.scope, c.command_id, key.name, c.kind, c.duplicate_of, sequence, now))
-        for c in applied
-    )
-    return statements
-
-
 class Journal:
-    """Implements `TurnJournal` on a turn's log. `on_finish` is called when the end is committed."""
+    """Implements `TurnJournal` on a turn's log. `on_leave` is called when nothing more is written by it."""
 
-    def __init__(self, log: TurnLog, on_finish: Callable[[], None]) -> None:
+    def __init__(self, log: TurnLog, on_leave: Callable[[], None]) -> None:
         self.log = log
         self.key = log.turn
         self.epoch = log.epoch
-        self._on_finish = on_finish
+        self._on_leave = on_leave
         self._place = (log.turn.scope, log.turn.thread_id)
+        self._step = 0
         self._message_id = ""
         self._message_open = False
         self._part_index = 0
         # Calls with the sequences of their intent and of their result (0 = none): durable when committed.
         self._calls: dict[str, tuple[CallPart, int, int]] = {}
+        # Open actions with the sequences of their ActionRequired and of their end by this journal (0 = none).
+        self._actions: dict[str, tuple[Action, int, int]] = {}
         # The hot path goes to the log without a layer between.
         self.emit = log.emit
         self.emit_soon = log.emit_soon
@@ -135,6 +105,7 @@ class Journal:
 
     def at(self, *, step: int, step_attempt: int = 1, turn_attempt: int = 1) -> None:
         """Set what later events carry."""
+        self._step = step
         self.log.stamp(turn_attempt, step, step_attempt)
 
     def begin_answer(self, message_id: str) -> None:
@@ -143,32 +114,66 @@ class Journal:
         self._message_open = False
         self._part_index = 0
 
-    def commit_step(self, parts: Sequence[StoredPart], events: Sequence[TurnEvent]) -> None:
+    def resume(self, resumption: Resumption) -> None:
+        """Go on where an earlier episode stopped: its open message, its calls and what it asked."""
+        self._message_id = resumption.message_id
+        self._message_open = bool(resumption.message_id)
+        self._part_index = resumption.part_index
+        known = self.log.committed
+        for call in resumption.calls:
+            finished = call.state is CallState.FINISHED
+            self._calls[call.part.call_id] = (call.part, known, known if finished else 0)
+            if call.action is not None and call.action.state is ActionState.OPEN:
+                self._actions[call.action.name] = (call.action, known, 0)
+
+    def commit_step(
+        self,
+        parts: Sequence[StoredPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress | None = None,
+        actions: Sequence[Action] = (),
+    ) -> None:
         """Hand in the model's answer of a step."""
-        now = time.time_ns()
-        statements: list[Statement] = []
-        if parts and not self._message_open:
-            self._message_open = True
-            statements.append(
-                Statement(_OPEN_MESSAGE, (self._message_id, self.key.turn_id, now, now, *self._place), 1)
-            )
-            statements.append(Statement(_TAKE_POSITION, self._place))
-        else:
-            statements.append(Statement(_BUMP, self._place))
+        statements = self._enter(parts)
         held = self.log.next_sequence + len(events) - 1
+        waiting = {a.call_id for a in actions if a.state is ActionState.OPEN}
         for part in parts:
-            statements.append(self._insert(part))
+            statements.append(self._insert(part, waiting))
             self._part_index += 1
             if isinstance(part, CallPart):
-                self._calls[part.call_id] = (part, held, 0)
-        if parts:
-            statements.append(Statement(_STEP, (parts[0].step, held, *self._place, self.key.turn_id)))
+                self._calls[part.call_id] = (part, held, held if part.outcome is not None else 0)
+        statements.extend(self._insert_actions(actions, held))
+        encoded = encode(progress) if progress is not None else "{}"
+        step = parts[0].step if parts else self._step
+        statements.append(Statement(_STEP, (step, held, encoded, *self._place, self.key.turn_id)))
         self.log.stage(statements, events)
 
-    def _insert(self, part: StoredPart) -> Statement:
+    def _enter(self, parts: Sequence[StoredPart]) -> list[Statement]:
+        """Return what changes thread and message before parts are added."""
+        if self._message_open or not parts:
+            return self._touch()
+        self._message_open = True
+        now = time.time_ns()
+        return [
+            Statement(_TAKE_POSITION, self._place),
+            Statement(_OPEN_MESSAGE, (self._message_id, self.key.turn_id, now, now, *self._place), 1),
+        ]
+
+    def _touch(self) -> list[Statement]:
+        """Return what makes a change of the open message one that can be seen."""
+        statements = [Statement(_BUMP, self._place)]
+        if self._message_open:
+            statements.append(Statement(_TOUCH_MESSAGE, (*self._place, self._message_id)))
+        return statements
+
+    def _insert(self, part: StoredPart, waiting: set[str]) -> Statement:
         place = (*self._place, self._message_id, self._part_index)
         if not isinstance(part, CallPart):
             return Statement(_PART, (*place, *part_values(part)))
+        state = CallState.WAITING if part.call_id in waiting else CallState.READY
+        if part.outcome is not None:
+            state = CallState.FINISHED
         return Statement(
             _CALL,
             (
@@ -180,12 +185,36 @@ class Journal:
                 part.call_index,
                 part.tool_name,
                 part.arguments_json,
+                state.value,
+                part.outcome.value if part.outcome is not None else "",
+                part.content,
+                int(part.is_error),
+                call_extra(part),
             ),
         )
 
-    def record_start(self, call: CallPart, event: TurnEvent) -> None:
+    def _insert_actions(self, actions: Sequence[Action], held: int) -> list[Statement]:
+        statements: list[Statement] = []
+        for action in actions:
+            statements.extend(insert_statements(self.key.scope, action))
+            if action.state is ActionState.OPEN:
+                self._actions[action.name] = (action, held, 0)
+        return statements
+
+    def ask_again(
+        self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
+    ) -> None:
+        """Hand in that answers no longer hold, with the new questions in their place."""
+        statements = self._touch()
+        for action in voided:
+            statements.append(void_statement(self.key.scope, action.name))
+            self._actions.pop(action.name, None)
+        statements.extend(self._insert_actions(asked, self.log.next_sequence + len(events) - 1))
+        self.log.stage(statements, events)
+
+    def record_start(self, call: CallPart, event: ToolCallStarted) -> None:
         """Hand in that a call has started at the executor."""
-        self.log.stage([Statement(_START_CALL, (*self._place, call.call_id))], [event])
+        self.log.stage([Statement(_START_CALL, (event.attempt, *self._place, call.call_id))], [event])
 
     def record_outcome(self, call: CallPart, event: ToolCallFinished) -> None:
         """Hand in the one result of a call."""
@@ -201,7 +230,17 @@ class Journal:
         held = (self.log.next_sequence, *self._place, self.key.turn_id)
         _, intent, _ = self._calls[call.call_id]
         self._calls[call.call_id] = (call, intent, self.log.next_sequence)
-        self.log.stage([Statement(_FINISH_CALL, values, 1), Statement(_HELD, held)], [event])
+        self.log.stage([*self._touch(), Statement(_FINISH_CALL, values, 1), Statement(_HELD, held)], [event])
+
+    def cancel_actions(self) -> None:
+        """Append that what is still asked needs no answer any more; the rows change with the turn's end."""
+        # After something could not be stored, what was asked, or told as ended, after it never was.
+        held = self.log.next_sequence - 1
+        for action, asked, ended in tuple(self._actions.values()):
+            if asked > held or 0 < ended <= held:
+                continue
+            sequence = self.emit(ActionResolved(action.name, action.call_id, ActionState.CANCELLED, ""))
+            self._actions[action.name] = (action, asked, sequence)
 
     async def flush(self) -> None:
         """Wait until everything handed in so far is committed."""
@@ -210,6 +249,43 @@ class Journal:
     async def room(self) -> None:
         """Wait until there is room for more uncommitted events."""
         await self.log.room()
+
+    async def suspend(self) -> None:
+        """Commit that the turn waits, and let go of it. Nothing is written by this journal after it.
+
+        Raises:
+            OwnerLost: another owner has the turn.
+        """
+        await self.log.flush()
+        log, first = self.log, self.log.next_sequence
+        log.stamp(1, 0, 0)
+        try:
+            page = await log.run(
+                lambda db: suspension.suspend(db, self.key, self.epoch, first, log.encode_events)
+            )
+        except UnitFenced as error:
+            raise OwnerLost(self.key.name) from error
+        log.retire(page, waiting=True)
+        self._on_leave()
+
+    async def release(self) -> None:
+        """Let go of the turn as it stands, for whoever takes it next. Nothing is written after it.
+
+        Raises:
+            OwnerLost: another owner has the turn.
+        """
+        try:
+            await self.log.flush()
+        except UnitRejected:
+            # What cannot be stored is done anew by the next owner.
+            self.log.begin_anew()
+        following = self.log.next_sequence
+        try:
+            await self.log.run(lambda db: suspension.release(db, self.key, self.epoch, following))
+        except UnitFenced as error:
+            raise OwnerLost(self.key.name) from error
+        self.log.retire(None, waiting=False)
+        self._on_leave()
 
     async def finish(
         self, event: TurnFinished, *, interrupted_reason: str, applied: Sequence[AppliedCommand]
@@ -224,7 +300,7 @@ class Journal:
             self.log.begin_anew()
             self._close_calls()
             await self._commit_end(_unstorable(event), "error", ())
-        self._on_finish()
+        self._on_leave()
 
     def _close_calls(self) -> None:
         """Give each call a result whose own one was lost with what could not be stored."""
@@ -252,6 +328,7 @@ class Journal:
     async def _commit_end(
         self, event: TurnFinished, interrupted_reason: str, applied: Sequence[AppliedCommand]
     ) -> None:
+        self.cancel_actions()
         statements = finish_statements(self.key, event, interrupted_reason, applied, self.log.next_sequence)
         self.log.stage(statements, [event])
         await self.log.flush()

@@ -10,15 +10,25 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from turnwire.extend.events import TurnEvent, TurnFinished
-from turnwire.runtime.domain.turn import TurnKey
+from turnwire.runtime.domain.turn import ThreadKey, TurnKey
 from turnwire.runtime.ports import OwnerLost
-from turnwire.storage.units import Statement, StoreUnavailable, Unit, UnitFenced, UnitRejected, UnitWriter
+from turnwire.storage.units import (
+    Connection,
+    Statement,
+    StoreUnavailable,
+    Unit,
+    UnitFenced,
+    UnitRejected,
+    UnitWriter,
+)
 
 __all__ = ["EncodeEvent", "Page", "Record", "TurnLog"]
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # (sequence, time in ns since the epoch, (turn attempt, step, step attempt), event)
 Record = tuple[int, int, tuple[int, int, int], TurnEvent]
@@ -58,11 +68,18 @@ class _Sealed(list[Record]):
 class TurnLog:
     """Gathers the events of one turn and commits them; wakes its readers after each commit.
 
-    A log that this process does not own has epoch 0 and is only waited on.
+    A log that this process does not own has epoch 0 and is only waited on. `on_change` is told of the thread
+    after each commit of more than events.
     """
 
     def __init__(
-        self, writer: UnitWriter, encode: EncodeEvent, key: TurnKey, epoch: int, next_sequence: int
+        self,
+        writer: UnitWriter,
+        encode: EncodeEvent,
+        key: TurnKey,
+        epoch: int,
+        next_sequence: int,
+        on_change: Callable[[ThreadKey], None] | None = None,
     ) -> None:
         self.turn = key
         self.name = key.name
@@ -71,11 +88,16 @@ class TurnLog:
         self.next_sequence = next_sequence
         self.committed = next_sequence - 1
         self.finished = False
+        # Whether the turn waits for somebody: then the last committed event is all there is for now.
+        self.waiting = False
+        self.retired = False
+        self.successor: TurnLog | None = None
         self.crowded = False
         self.pages: deque[Page] = deque()
         self.error: Exception | None = None
         self._writer = writer
         self._encode = encode
+        self._on_change = on_change
         self._open: list[Record] = []
         self._statements: list[Statement] = []
         self._stamp = (0, 0, 0)
@@ -88,9 +110,35 @@ class TurnLog:
         """Begin to write: the claim with this epoch is committed up to `next_sequence`."""
         self.epoch = epoch
         self.next_sequence = next_sequence
+        self.waiting = False
+
+    def owned_anew(self, epoch: int, next_sequence: int) -> TurnLog:
+        """Return the log of an episode that begins: this one, unless it had an owner before."""
+        if not self.retired:
+            self.own(epoch, next_sequence)
+            return self
+        self.successor = TurnLog(self._writer, self._encode, self.turn, epoch, next_sequence, self._on_change)
+        self.wake()
+        return self.successor
+
+    def retire(self, page: Page | None, waiting: bool) -> None:
+        """Hear that the owner has let go, with its last page; code left behind writes no more."""
+        self.retired = True
+        self.waiting = waiting
+        self.epoch = 0
+        self._open, self._statements = _Sealed(), []
+        if page is not None:
+            self.committed_page(page)
+        self.wake()
+        if self._on_change is not None:
+            self._on_change(self.turn.thread)
 
     def committed_page(self, page: Page) -> None:
         """Take in a page that a transaction of the store has committed for this turn."""
+        if self.pages and self.pages[-1][1] + 1 != page[0]:
+            # What other owners wrote in between is in the store alone.
+            self.pages.clear()
+            self._kept_bytes = 0
         self.pages.append(page)
         self._kept_bytes += len(page[2])
         self.committed = max(self.committed, page[1])
@@ -179,6 +227,18 @@ class TurnLog:
         self.crowded = False
         self._check()
 
+    async def run(self, fn: Callable[[Connection], _T]) -> _T:
+        """Run a transaction in the order of this log's units. Raises what `fn` raises, StoreUnavailable."""
+        self._check()
+        return await self._writer.run(fn, self.key)
+
+    def encode_events(self, first: int, events: Sequence[TurnEvent]) -> bytes:
+        """Return events as a page whose first one has that sequence, with what `stamp` set last."""
+        now, stamp = time.time_ns(), self._stamp
+        return b"".join(
+            self._encode(self.name, (first + i, now, stamp, event)) for i, event in enumerate(events)
+        )
+
     def begin_anew(self) -> None:
         """Forget what could not be stored, so that the end of the turn can be."""
         self.error = None
@@ -198,6 +258,7 @@ class TurnLog:
         statements, self._statements = self._statements, []
         if self.error is not None or not (records or statements):
             return None
+        changed = bool(statements)
         pages = self._paginate(records)
         last = records[-1][0] if records else self.committed
         if records:
@@ -212,7 +273,12 @@ class TurnLog:
             statements = [fence, *statements, *inserts]
         else:
             terminal = 0
-        return Unit(self.key, statements, False, lambda error: self._done(error, pages, last, bool(terminal)))
+        return Unit(
+            self.key,
+            statements,
+            False,
+            lambda error: self._done(error, pages, last, bool(terminal), changed),
+        )
 
     def _paginate(self, records: Sequence[Record]) -> list[Page]:
         pages: list[Page] = []
@@ -239,7 +305,9 @@ class TurnLog:
         """Hear that nothing more is taken."""
         self._fail(error)
 
-    def _done(self, error: BaseException | None, pages: list[Page], last: int, terminal: bool) -> None:
+    def _done(
+        self, error: BaseException | None, pages: list[Page], last: int, terminal: bool, changed: bool
+    ) -> None:
         if error is not None:
             self._fail(error)
             return
@@ -252,6 +320,8 @@ class TurnLog:
         while self._kept_bytes > MAX_KEPT_BYTES and len(self.pages) > 1:
             self._kept_bytes -= len(self.pages.popleft()[2])
         self.wake()
+        if changed and self._on_change is not None:
+            self._on_change(self.turn.thread)
         if self._flushes:
             waiting = [f for f in self._flushes if f[0] > self.committed]
             for sequence, future in self._flushes:
@@ -298,14 +368,20 @@ class TurnLog:
         return len(self._waiters)
 
     async def wait_finished(self, seconds: float, leaving: Callable[[], bool]) -> None:
-        """Wait until the turn has ended, for so long at most; each wake also looks at `leaving`."""
+        """Wait until the turn has ended or waits, for so long at most; each wake also looks at `leaving`."""
+        log = self
         try:
             async with asyncio.timeout(seconds):
-                while not self.finished and not leaving():
-                    change = self.wait()
+                while not (log.finished or leaving()):
+                    if log.successor is not None:
+                        log = log.successor
+                        continue
+                    if log.waiting:
+                        return
+                    change = log.wait()
                     try:
                         await change
                     finally:
-                        self.unwait(change)
+                        log.unwait(change)
         except TimeoutError:
             return

@@ -31,7 +31,8 @@ class PageSource(Protocol):
 class LogReader(AttachedReader):
     """Iterates over page bytes; an empty item means that a heartbeat is due.
 
-    Ends after the page with TurnFinished.
+    Ends after the page with TurnFinished, and, unless it follows on, when it has given all there is of a turn
+    that waits for somebody.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class LogReader(AttachedReader):
         after_sequence: int,
         until: int,
         trim: TrimPage,
+        follow_while_waiting: bool = False,
     ) -> None:
         super().__init__(source.ticker)
         self.key = key
@@ -50,6 +52,7 @@ class LogReader(AttachedReader):
         self._cursor = after_sequence
         self._until = until
         self._trim = trim
+        self._follow_while_waiting = follow_while_waiting
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Iterate over the pages."""
@@ -59,6 +62,8 @@ class LogReader(AttachedReader):
         log = self._log
         loop = asyncio.get_running_loop()
         while True:
+            while log is not None and log.successor is not None:
+                log = log.successor
             body = self._from_memory(log) if log is not None else b""
             if body:
                 self._sent_at = loop.time()
@@ -69,7 +74,7 @@ class LogReader(AttachedReader):
                     self._sent_at = loop.time()
                     yield body
                 continue
-            if log is None or log.finished:
+            if log is None or log.finished or (log.waiting and not self._follow_while_waiting):
                 return
             if log.error is not None:
                 _leave_if_cut_off(log.error)
