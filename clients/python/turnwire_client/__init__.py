@@ -28,11 +28,13 @@ from turnwire_client.spec import turn_spec
 from turnwire_client.stream import AsyncTurnStream
 from turnwire_client.sync_client import Client
 from turnwire_client.sync_stream import TurnStream
+from turnwire_client.thread_stream import AsyncThreadStream, ThreadStream
 from turnwire_client.view import StepView, ToolCallView, TurnView
 
 __all__ = [
     "AlreadyExists",
     "AsyncClient",
+    "AsyncThreadStream",
     "AsyncTurnStream",
     "Cancelled",
     "Client",
@@ -47,6 +49,7 @@ __all__ = [
     "NotServed",
     "Patience",
     "StepView",
+    "ThreadStream",
     "Tls",
     "ToolCallView",
     "TurnResult",

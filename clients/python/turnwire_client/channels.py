@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message as ProtoMessage
 
 from turnwire.api.runtime.v1.agent_service_pb2 import GetServerInfoResponse
+from turnwire.api.runtime.v1.thread_service_pb2 import WatchThreadRequest, WatchThreadResponse
 from turnwire.api.runtime.v1.turn_service_pb2 import (
     ReadToolResultRequest,
     ReadToolResultResponse,
@@ -28,6 +29,7 @@ from turnwire_client.errors import Unavailable, WrongState, from_rpc_error
 from turnwire_client.operations import Operation
 from turnwire_client.policy import Patience, StreamPolicy
 from turnwire_client.stream import AsyncTurnStream
+from turnwire_client.thread_stream import AsyncThreadStream
 
 __all__ = ["AsyncChannels", "control_target_of"]
 
@@ -104,6 +106,20 @@ class AsyncChannels:
         """Give a stream over a turn's events; nothing is sent before it is entered."""
         check_size(request)
         return AsyncTurnStream(self._stream, request, self.policy(timeout))
+
+    def watch_thread(self, request: WatchThreadRequest, timeout: float | None) -> AsyncThreadStream:
+        """Give a stream over a thread's changes; nothing is sent before it is read."""
+        return AsyncThreadStream(self._watch_thread, request, self.policy(timeout))
+
+    def _watch_thread(
+        self, request: WatchThreadRequest, timeout: float | None
+    ) -> grpc.aio.UnaryStreamCall[Any, Any]:
+        method = self._channel(self._options.target).unary_stream(
+            operations.WATCH_THREAD,
+            request_serializer=WatchThreadRequest.SerializeToString,
+            response_deserializer=WatchThreadResponse.FromString,
+        )
+        return method(request, timeout=timeout, metadata=self._metadata())
 
     def read_result(
         self, request: ReadToolResultRequest

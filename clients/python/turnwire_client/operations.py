@@ -5,10 +5,11 @@ Every operation may be repeated: reads change nothing, and what changes somethin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -18,8 +19,9 @@ from turnwire.api.runtime.v1 import admin_service_pb2 as admin
 from turnwire.api.runtime.v1 import agent_service_pb2 as agents
 from turnwire.api.runtime.v1 import thread_service_pb2 as threads
 from turnwire.api.runtime.v1 import turn_service_pb2 as turns
+from turnwire.api.runtime.v1.content_pb2 import Part
 from turnwire.api.runtime.v1.thread_pb2 import Thread
-from turnwire.api.runtime.v1.turn_pb2 import TurnSpec, TurnView
+from turnwire.api.runtime.v1.turn_pb2 import Input, TurnSpec, TurnView
 from turnwire_client.spec import agent_name, duration, new_id, thread_name
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "THREADS",
     "TURNS",
     "WATCH_ACTIONS",
+    "WATCH_THREAD",
     "WATCH_TURN",
     "continue_turn",
     "create_thread",
@@ -45,6 +48,7 @@ __all__ = [
     "list_agents",
     "list_commands",
     "list_messages",
+    "list_queued_turns",
     "list_threads",
     "list_turns",
     "prune_events",
@@ -53,6 +57,8 @@ __all__ = [
     "send_command",
     "server_info",
     "start_turn",
+    "update_queued_turn",
+    "update_thread",
     "watch_actions",
 ]
 
@@ -65,6 +71,7 @@ THREADS = "/turnwire.api.runtime.v1.ThreadService"
 TURNS = "/turnwire.api.runtime.v1.TurnService"
 RUN_TURN = f"{TURNS}/RunTurn"
 WATCH_TURN = f"{TURNS}/WatchTurn"
+WATCH_THREAD = f"{THREADS}/WatchThread"
 WATCH_ACTIONS = f"{TURNS}/WatchActions"
 READ_TOOL_RESULT = f"{TURNS}/ReadToolResult"
 
@@ -199,6 +206,34 @@ def get_thread(thread: str, message_count: int) -> Operation[threads.GetThreadRe
 def delete_thread(thread: str) -> Operation[threads.DeleteThreadResponse]:
     request = threads.DeleteThreadRequest(name=thread_name(thread))
     return Operation(f"{THREADS}/DeleteThread", request, threads.DeleteThreadResponse)
+
+
+def update_thread(
+    thread: Thread, fields: Sequence[str], expected_version: int | None
+) -> Operation[threads.UpdateThreadResponse]:
+    request = threads.UpdateThreadRequest(
+        thread=thread, update_mask=FieldMask(paths=fields), expected_version=expected_version
+    )
+    return Operation(f"{THREADS}/UpdateThread", request, threads.UpdateThreadResponse)
+
+
+def list_queued_turns(
+    thread: str, page_size: int
+) -> Callable[[str], Operation[threads.ListQueuedTurnsResponse]]:
+    def page(token: str) -> Operation[threads.ListQueuedTurnsResponse]:
+        request = threads.ListQueuedTurnsRequest(
+            parent=thread_name(thread), page_size=page_size, page_token=token
+        )
+        return Operation(f"{THREADS}/ListQueuedTurns", request, threads.ListQueuedTurnsResponse)
+
+    return page
+
+
+def update_queued_turn(
+    turn: str, etag: str, parts: Sequence[Part]
+) -> Operation[threads.UpdateQueuedTurnResponse]:
+    request = threads.UpdateQueuedTurnRequest(name=turn, etag=etag, input=Input(parts=parts))
+    return Operation(f"{THREADS}/UpdateQueuedTurn", request, threads.UpdateQueuedTurnResponse)
 
 
 def list_threads(query: str, page_size: int) -> Callable[[str], Operation[threads.ListThreadsResponse]]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message as ProtoMessage
 
+from turnwire.api.runtime.v1.thread_service_pb2 import WatchThreadRequest, WatchThreadResponse
 from turnwire.api.runtime.v1.turn_service_pb2 import (
     ReadToolResultRequest,
     ReadToolResultResponse,
@@ -29,6 +30,7 @@ from turnwire_client.errors import Unavailable, from_rpc_error
 from turnwire_client.operations import Operation
 from turnwire_client.policy import Patience, StreamPolicy
 from turnwire_client.sync_stream import StreamCall, TurnStream
+from turnwire_client.thread_stream import ThreadStream
 
 __all__ = ["SyncChannels"]
 
@@ -91,6 +93,18 @@ class SyncChannels:
         """Give a stream over a turn's events; nothing is sent before it is entered."""
         check_size(request)
         return TurnStream(self._stream, request, self.policy(timeout))
+
+    def watch_thread(self, request: WatchThreadRequest, timeout: float | None) -> ThreadStream:
+        """Give a stream over a thread's changes; nothing is sent before it is read."""
+        return ThreadStream(self._watch_thread, request, self.policy(timeout))
+
+    def _watch_thread(self, request: WatchThreadRequest, timeout: float | None) -> StreamCall:
+        method = self._channel(self._options.target).unary_stream(
+            operations.WATCH_THREAD,
+            request_serializer=WatchThreadRequest.SerializeToString,
+            response_deserializer=WatchThreadResponse.FromString,
+        )
+        return method(request, timeout=timeout, metadata=self._metadata())
 
     def read_result(self, request: ReadToolResultRequest) -> StreamCall:
         """Open the stream of a stored result's bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,9 +15,10 @@ from turnwire.api.runtime.v1.action_pb2 import Action
 from turnwire.api.runtime.v1.admin_service_pb2 import PruneEventsResponse
 from turnwire.api.runtime.v1.agent_pb2 import Agent
 from turnwire.api.runtime.v1.agent_service_pb2 import GetServerInfoResponse
+from turnwire.api.runtime.v1.content_pb2 import Part, TextContent
 from turnwire.api.runtime.v1.message_pb2 import Message
 from turnwire.api.runtime.v1.thread_pb2 import Thread
-from turnwire.api.runtime.v1.thread_service_pb2 import GetThreadResponse
+from turnwire.api.runtime.v1.thread_service_pb2 import GetThreadResponse, WatchThreadRequest
 from turnwire.api.runtime.v1.turn_pb2 import Task, Turn, TurnSpec
 from turnwire.api.runtime.v1.turn_service_pb2 import (
     ResolveActionRequest,
@@ -30,9 +31,17 @@ from turnwire_client.errors import from_rpc_error
 from turnwire_client.inbox import follow_actions_sync
 from turnwire_client.policy import Patience
 from turnwire_client.result import TurnResult
-from turnwire_client.spec import cancel_request, decision, run_turn_request, steer_request, turn_spec
+from turnwire_client.spec import (
+    cancel_request,
+    decision,
+    run_turn_request,
+    steer_request,
+    thread_name,
+    turn_spec,
+)
 from turnwire_client.sync_channels import SyncChannels
 from turnwire_client.sync_stream import TurnStream
+from turnwire_client.thread_stream import ThreadStream
 from turnwire_client.view import TurnView
 from turnwire_client.waiting import is_settled, next_wait
 
@@ -250,6 +259,36 @@ class Client:
     def get_thread(self, thread: str, *, message_count: int = 0) -> GetThreadResponse:
         """Read a thread with its latest messages, its live turn and its queue, all of one moment."""
         return self._channels.unary(operations.get_thread(thread, message_count))
+
+    def watch_thread(self, thread: str, *, after: int = 0, timeout: float | None = None) -> ThreadStream:
+        """Stream the changes of a thread above a version, such as that of `get_thread`, until it is deleted.
+
+        Args:
+            after: last version that the caller has; 0 = none.
+            timeout: seconds that the stream may take.
+        """
+        request = WatchThreadRequest(thread=thread_name(thread), after_version=after)
+        return self._channels.watch_thread(request, timeout)
+
+    def update_thread(self, thread: Thread, *fields: str, expected_version: int | None = None) -> Thread:
+        """Change fields of a thread: `title`, `metadata`, `labels`, `permission_mode`.
+
+        Args:
+            thread: its name and the new values.
+            expected_version: the version that the caller has seen; None = any.
+        """
+        operation = operations.update_thread(thread, fields, expected_version)
+        return (self._channels.unary(operation)).thread
+
+    def list_queued_turns(self, thread: str, *, page_size: int = 0) -> Iterator[Turn]:
+        """Give the turns that wait in a thread, first the next one."""
+        for page in self._channels.pages(operations.list_queued_turns(thread, page_size)):
+            yield from page.turns
+
+    def update_queued_turn(self, turn: Turn, text: str | None = None, *, parts: Sequence[Part] = ()) -> Turn:
+        """Give a turn that waits, as it was read, another input: a text, parts, or both."""
+        said = [*([Part(text=TextContent(text=text))] if text is not None else []), *parts]
+        return (self._channels.unary(operations.update_queued_turn(turn.name, turn.etag, said))).turn
 
     def delete_thread(self, thread: str) -> None:
         """Delete a thread and what is in it, for ever."""
