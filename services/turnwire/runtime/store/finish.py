@@ -14,10 +14,12 @@ from turnwire.storage.units import Statement
 
 __all__ = ["finish_statements"]
 
-# A turn that ends: two changes that can be seen, of its message and of itself. One that was still queued
-# leaves the thread to whoever has it.
+# A turn that ends is a change that can be seen, and so is the one before it: that of its open message, or of
+# the queue. One that was still queued leaves the thread to whoever has it.
 _END = (
-    "UPDATE threads SET version = version + 2, update_time = ?,"
+    "UPDATE threads SET version = version + 1 + CASE WHEN live_turn = ? THEN (SELECT count(*) FROM messages m"
+    " WHERE m.scope = threads.scope AND m.thread_id = threads.thread_id AND m.status = 'open') ELSE 1 END,"
+    " update_time = ?,"
     " queue_version = CASE WHEN live_turn = ? THEN queue_version ELSE version + 1 END,"
     " owner = CASE WHEN live_turn = ? THEN '' ELSE owner END,"
     " lease = CASE WHEN live_turn = ? THEN '' ELSE lease END,"
@@ -55,7 +57,7 @@ def finish_statements(
     place = (key.scope, key.thread_id)
     turn = key.turn_id
     statements = [
-        Statement(_END, (now, turn, turn, turn, turn, *place)),
+        Statement(_END, (turn, now, turn, turn, turn, turn, *place)),
         Statement(_CLOSE_MESSAGE, (interrupted_reason, now, *place, turn)),
         close_statement(key, now),
         Statement(

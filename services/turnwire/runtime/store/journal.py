@@ -39,8 +39,8 @@ _TAKE_POSITION = (
 # After the change of the thread's row: its version is that of this message now.
 _OPEN_MESSAGE = (
     "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, create_time,"
-    " update_time, change_version) SELECT scope, thread_id, next_position - 1, ?, 'assistant', ?, 'open',"
-    " ?, ?, version FROM threads WHERE scope = ? AND thread_id = ?"
+    " update_time, create_version, change_version) SELECT scope, thread_id, next_position - 1, ?,"
+    " 'assistant', ?, 'open', ?, ?, version, version FROM threads WHERE scope = ? AND thread_id = ?"
 )
 _TOUCH_MESSAGE = (
     "UPDATE messages SET change_version = (SELECT t.version FROM threads t WHERE t.scope = messages.scope"
@@ -151,7 +151,9 @@ class Journal:
 
     def _enter(self, parts: Sequence[StoredPart]) -> list[Statement]:
         """Return what changes thread and message before parts are added."""
-        if self._message_open or not parts:
+        if not parts:
+            return []
+        if self._message_open:
             return self._touch()
         self._message_open = True
         now = time.time_ns()
@@ -162,10 +164,10 @@ class Journal:
 
     def _touch(self) -> list[Statement]:
         """Return what makes a change of the open message one that can be seen."""
-        statements = [Statement(_BUMP, self._place)]
-        if self._message_open:
-            statements.append(Statement(_TOUCH_MESSAGE, (*self._place, self._message_id)))
-        return statements
+        return [
+            Statement(_BUMP, self._place),
+            Statement(_TOUCH_MESSAGE, (*self._place, self._message_id)),
+        ]
 
     def _insert(self, part: StoredPart, waiting: set[str]) -> Statement:
         place = (*self._place, self._message_id, self._part_index)
