@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from turnwire.cli.actions import whole_arguments
 from turnwire.cli.attachments import attach
 from turnwire.cli.connect import Connection, say_error
 from turnwire.cli.exit_codes import ExitCode
@@ -11,10 +12,14 @@ from turnwire.cli.failures import UsageProblem, explain
 from turnwire.cli.prompt import ask
 from turnwire.cli.screen import Screen
 from turnwire.cli.session import Session, default_agent
+from turnwire.cli.words import clean
 from turnwire_client import Client, TurnwireError
 from turnwire_client.messages import Action
 
 __all__ = ["chat", "confirm"]
+
+# Characters of arguments that are surely shown whole with the question.
+SHOWN_ARGUMENTS = 80
 
 _HELP = """/new starts a new thread, /agent NAME changes the agent, /thread tells its name, /quit leaves.
 @path attaches a file. Ctrl-C stops the turn; at the prompt, Ctrl-C twice leaves."""
@@ -120,6 +125,9 @@ class _Conversation:
 
 def confirm(action: Action) -> bool:
     """Ask the person whether a call may run; no answer means no."""
+    if len(action.arguments_json) > SHOWN_ARGUMENTS:
+        # The line above it shows the beginning; nobody decides about what they cannot see.
+        sys.stderr.write(f"{clean(whole_arguments(action))}\n")
     try:
         return ask("allow? [y/N] ").strip().lower() in {"y", "yes"}
     except (EOFError, KeyboardInterrupt):

@@ -8,8 +8,10 @@ from typing import Any
 
 from turnwire.cli.exit_codes import ExitCode
 from turnwire.cli.screen import Screen
+from turnwire.cli.words import word
 from turnwire_client import TurnView
 from turnwire_client.messages import (
+    ActionState,
     LlmEvent,
     NoticeSeverity,
     ToolCallFinished,
@@ -145,6 +147,11 @@ class EventPrinter:
         asked = action.question or f"may {action.tool_name} run?"
         self._screen.note(f"? {asked}  ({action.tool_name} {arguments_text(action.arguments_json)})", "cyan")
 
+    def _action_resolved(self, event: TurnEvent) -> None:
+        resolved = event.action_resolved
+        by = f" by {resolved.resolver}" if resolved.resolver else ""
+        self._screen.note(f"  {word(ActionState, resolved.state, 'ACTION_STATE_')}{by}", "cyan")
+
     def _notice(self, event: TurnEvent) -> None:
         self._screen.note(f"! {event.notice.text}", _SEVERITIES.get(event.notice.severity, "dim"))
 
@@ -203,6 +210,7 @@ _PRINTERS: dict[str, Callable[[Any, TurnEvent], None]] = {
     "tool_call_progress": EventPrinter._tool_progress,
     "tool_call_finished": EventPrinter._tool_finished,
     "action_required": EventPrinter._action_required,
+    "action_resolved": EventPrinter._action_resolved,
     "notice": EventPrinter._notice,
     "waiting": EventPrinter._waiting,
     "steer_applied": EventPrinter._steer,

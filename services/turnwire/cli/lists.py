@@ -16,7 +16,7 @@ from turnwire.cli.json_lines import write_line
 from turnwire.cli.words import clean, word
 from turnwire_client.messages import Agent, ExecutionMode, RiskTier, Thread, Tool, Turn, TurnState
 
-__all__ = ["agents", "threads", "tools", "turns"]
+__all__ = ["agents", "lines", "moment", "table", "threads", "tools", "turns"]
 
 T = TypeVar("T", bound=Message)
 
@@ -26,8 +26,8 @@ def threads(connection: Connection, query: str, limit: int, as_json: bool) -> Ex
     with connection.open() as client:
         found = islice(client.list_threads(query=query), limit)
         if as_json:
-            return _lines(found)
-        _table(("thread", "title", "agent", "live turn", "changed"), (_thread(thread) for thread in found))
+            return lines(found)
+        table(("thread", "title", "agent", "live turn", "changed"), (_thread(thread) for thread in found))
     return ExitCode.OK
 
 
@@ -36,8 +36,8 @@ def turns(connection: Connection, thread: str, query: str, limit: int, as_json: 
     with connection.open() as client:
         found = islice(client.list_turns(thread or "-", query=query), limit)
         if as_json:
-            return _lines(found)
-        _table(("turn", "state", "why", "agent", "steps", "tokens", "begun"), (_turn(turn) for turn in found))
+            return lines(found)
+        table(("turn", "state", "why", "agent", "steps", "tokens", "begun"), (_turn(turn) for turn in found))
     return ExitCode.OK
 
 
@@ -46,8 +46,8 @@ def agents(connection: Connection, as_json: bool) -> ExitCode:
     with connection.open() as client:
         found = client.list_agents()
         if as_json:
-            return _lines(found)
-        _table(("agent", "model", "tools", "what it is for"), (_agent(agent) for agent in found))
+            return lines(found)
+        table(("agent", "model", "tools", "what it is for"), (_agent(agent) for agent in found))
     return ExitCode.OK
 
 
@@ -61,12 +61,13 @@ def tools(connection: Connection, agent: str, as_json: bool) -> ExitCode:
                 found.setdefault(tool.name, tool)
     ordered = [found[name] for name in sorted(found)]
     if as_json:
-        return _lines(ordered)
-    _table(("tool", "mode", "limit", "risk", "what it does"), (_tool(tool) for tool in ordered))
+        return lines(ordered)
+    table(("tool", "mode", "limit", "risk", "what it does"), (_tool(tool) for tool in ordered))
     return ExitCode.OK
 
 
-def _lines(messages: Iterable[Message]) -> ExitCode:
+def lines(messages: Iterable[Message]) -> ExitCode:
+    """Print messages as ProtoJSON, one a line."""
     for message in messages:
         write_line(message)
     return ExitCode.OK
@@ -74,7 +75,7 @@ def _lines(messages: Iterable[Message]) -> ExitCode:
 
 def _thread(thread: Thread) -> tuple[str, ...]:
     live = thread.live_turn.rsplit("/", 1)[-1]
-    return thread.name, thread.title, thread.agent, live, _when(thread.update_time)
+    return thread.name, thread.title, thread.agent, live, moment(thread.update_time)
 
 
 def _turn(turn: Turn) -> tuple[str, ...]:
@@ -83,7 +84,7 @@ def _turn(turn: Turn) -> tuple[str, ...]:
         tokens.input_tokens + tokens.cache_read_tokens + tokens.cache_creation_tokens + tokens.output_tokens
     )
     state = word(TurnState, turn.state, "TURN_STATE_")
-    begun = _when(turn.start_time if turn.HasField("start_time") else turn.create_time)
+    begun = moment(turn.start_time if turn.HasField("start_time") else turn.create_time)
     return turn.name, state, turn.stop_reason, turn.agent, str(turn.step), str(total), begun
 
 
@@ -103,13 +104,14 @@ def _tool(tool: Tool) -> tuple[str, ...]:
     )
 
 
-def _when(moment: Timestamp) -> str:
-    if not moment.seconds:
+def moment(time: Timestamp) -> str:
+    """Give a time for people, empty for none."""
+    if not time.seconds:
         return ""
-    return moment.ToDatetime().strftime("%Y-%m-%d %H:%M:%S")
+    return time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _table(headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> None:
+def table(headings: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> None:
     """Print a table; where nobody looks, the same cells between tabs, whole, without headings."""
     if not sys.stdout.isatty():
         for row in rows:

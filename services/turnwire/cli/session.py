@@ -45,6 +45,7 @@ class Session:
     confirm: Callable[[Action], bool] | None = None
     interrupted: bool = False
     turn: str = field(default="", init=False)
+    _answered: set[str] = field(default_factory=set, init=False)
 
     def run(self, text: str | None, parts: list[Part], task: Task | None = None) -> ExitCode:
         """Run one turn and show it.
@@ -83,7 +84,10 @@ class Session:
                 return code
             if not self._answer(list(printer.view.actions.values())):
                 return ExitCode.WAITING
-            stream = self.client.watch(stream.turn, after=printer.view.last_sequence)
+            # The log hears of the answer when the turn goes on: until then it waits, and that is no end.
+            stream = self.client.watch(
+                stream.turn, after=printer.view.last_sequence, follow_while_waiting=True
+            )
 
     def _interruptible(
         self, stream: TurnStream, show: Callable[[TurnEvent], None], printer: EventPrinter
@@ -111,10 +115,15 @@ class Session:
     def _show(self, stream: TurnStream, show: Callable[[TurnEvent], None]) -> None:
         for event in stream:
             show(event)
+            # What waits for an answer that was given goes on by itself.
+            if set(event.turn_suspended.actions) - self._answered:
+                return
 
     def _answer(self, actions: list[Action]) -> bool:
         """Have a person decide what is open; False when something stays open."""
         for action in actions:
+            if action.name in self._answered:
+                continue
             if self.confirm is None or action.kind != ActionKind.ACTION_KIND_APPROVAL:
                 self.screen.note(f"the turn waits for an answer to {action.name}", "cyan")
                 return False
@@ -122,5 +131,8 @@ class Session:
                 self.client.decide(action, approve=self.confirm(action))
             except TurnwireError as error:
                 self.screen.note(explain(error), "red")
-                return False
+                # Somebody else was quicker, or time was: the turn goes on with that.
+                if error.reason != "ACTION_RESOLVED":
+                    return False
+            self._answered.add(action.name)
         return bool(actions)
