@@ -21,7 +21,7 @@ from turnwire.control.servicer.stream import StreamLimits
 from turnwire.control.supervisor import Supervisor
 from turnwire.core.clock import SystemClock
 from turnwire.core.settings import ListenSettings
-from turnwire.storage.database import Database
+from turnwire.storage.database import Database, database_at
 from turnwire.wire.channel import WireChannel, open_channel
 from turnwire.wire.server import build_server
 from turnwire.wire.services import Service
@@ -75,7 +75,7 @@ async def control_service(
 ) -> AsyncIterator[ControlRig]:
     """Serve until the block ends; anything that fails in the background fails the test."""
     failures: list[BaseException] = []
-    database = Database(folder / "control.db", "turnwire.control", on_fatal=failures.append)
+    database = database_at(folder / "control.db", "turnwire.control", on_fatal=failures.append)
     await database.open()
     supervisor = Supervisor(failures.append)
     alarm = Alarm(SystemClock())

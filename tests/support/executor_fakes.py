@@ -28,7 +28,7 @@ from turnwire.executor.run import Run
 from turnwire.executor.runs import Ended, RunLimits, Runs
 from turnwire.executor.stopping import StopSwitch
 from turnwire.extend.tools import ToolSpec
-from turnwire.storage.database import Database
+from turnwire.storage.database import Database, database_at
 
 __all__ = ["FakeBody", "House", "command", "ended", "house", "outcome", "told"]
 
@@ -131,7 +131,7 @@ async def house(folder: Path, *bodies: FakeBody, **limits: Any) -> AsyncIterator
     def fatal(error: BaseException) -> None:
         raise error
 
-    database = Database(folder / "executor.db", "turnwire.executor", on_fatal=fatal, synchronous="NORMAL")
+    database = database_at(folder / "executor.db", "turnwire.executor", on_fatal=fatal, synchronous="NORMAL")
     await database.open()
     ledger = Ledger(database.writer, database.reader, SystemClock())
     runs = Runs(Catalog(bodies), ledger, _Keeper(), SystemClock(), RunLimits(**limits))

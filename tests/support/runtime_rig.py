@@ -12,12 +12,13 @@ from turnwire.api.runtime.v1 import turn_event_pb2, turn_service_pb2
 from turnwire.extend.events import TurnFinished, TurnState
 from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey, TurnSpec
-from turnwire.runtime.event_codec import encode_event, trim_page
+from turnwire.runtime.event_codec import encode_event, open_attempt, trim_page
 from turnwire.runtime.store.journal import Journal
+from turnwire.runtime.store.leases import enter
 from turnwire.runtime.store.log import EncodeEvent
 from turnwire.runtime.store.reader import LogReader
 from turnwire.runtime.store.turn_store import TurnStore
-from turnwire.storage.database import Database
+from turnwire.storage.database import database_at
 
 DONE = TurnFinished(TurnState.COMPLETED, "completed", 0.1, 1)
 CANCELLED = TurnFinished(TurnState.CANCELLED, "cancelled", 0.0, 0)
@@ -25,28 +26,43 @@ CANCELLED = TurnFinished(TurnState.CANCELLED, "cancelled", 0.0, 0)
 
 @asynccontextmanager
 async def open_store(
-    path: Path,
+    location: Path | str,
     *,
     encode: EncodeEvent = encode_event,
     spacing: float = 0.0,
     queue_limit: int = 50,
     heartbeat: float = 20.0,
+    runtime_id: str = "runtime",
 ) -> AsyncIterator[TurnStore]:
-    """Open the store of a file and close it whole."""
-    database = Database(
-        path,
+    """Open the store of a file, or of a PostgreSQL database, and close it whole."""
+    database = database_at(
+        location,
         "turnwire.runtime",
         on_fatal=_never,
         synchronous="NORMAL",
         spacing=spacing,
     )
     await database.open()
+    owner = f"{runtime_id}/{uuid.uuid4().hex}"
     try:
+        await database.writer.run(lambda db: enter(db, owner, alone=not database.shared))
         yield TurnStore(
-            database, encode, trim_page, "runtime/boot", queue_limit=queue_limit, heartbeat=heartbeat
+            database,
+            encode,
+            trim_page,
+            owner,
+            read_tail=open_attempt,
+            queue_limit=queue_limit,
+            heartbeat=heartbeat,
         )
     finally:
         await database.close()
+
+
+async def take(store: TurnStore) -> list[Admitted]:
+    """Claim what nobody runs, as a runtime does when it starts."""
+    found = [await store.claim(thread) for thread in await store.claimable(100)]
+    return [admitted for admitted in found if admitted is not None]
 
 
 def _never(error: BaseException) -> None:

@@ -32,9 +32,10 @@ from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
+from turnwire.runtime.engine.dispatcher import Dispatcher
 from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.engine.turn import TurnContext
-from turnwire.runtime.event_codec import encode_event, trim_page
+from turnwire.runtime.event_codec import encode_event, open_attempt, trim_page
 from turnwire.runtime.executor_link import ExecutorLink
 from turnwire.runtime.models.registry import ModelRegistry
 from turnwire.runtime.models.settings import ModelSettings
@@ -43,7 +44,7 @@ from turnwire.runtime.store.pruning import Pruner
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.runtime.thread_servicer import ThreadServicer
 from turnwire.runtime.turn_servicer import TurnServicer
-from turnwire.storage.database import Database
+from turnwire.storage.database import database_at
 from turnwire.wire.auth import Authenticator
 from turnwire.wire.channel import WireChannel, open_channel
 from turnwire.wire.server import build_server
@@ -188,7 +189,7 @@ async def running(
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Runtime]:
     """Serve agents by name, each with the calls of its script."""
-    database = Database(folder / "runtime.db", "turnwire.runtime", on_fatal=_never, synchronous="NORMAL")
+    database = database_at(folder / "runtime.db", "turnwire.runtime", on_fatal=_never, synchronous="NORMAL")
     async with AsyncExitStack() as stack:
         await database.open()
         stack.push_async_callback(database.close)
@@ -199,14 +200,22 @@ async def running(
             stack,
             Service(tool_executor_service_pb2_grpc.add_ToolExecutorServiceServicer_to_server, executor),
         )
-        store = TurnStore(database, encode_event, trim_page, "runtime/boot", heartbeat=heartbeat)
+        store = TurnStore(
+            database,
+            encode_event,
+            trim_page,
+            "runtime/boot",
+            read_tail=open_attempt,
+            heartbeat=heartbeat,
+        )
         link = ExecutorLink(executor_channel)
         catalog = AgentCatalog([_agent(n, c) for n, c in agents.items()], store.thread_agent)
         supervisor = Supervisor(TurnContext(store, models, link), catalog, _Observer())
         desk = CommandDesk(store)
         desk.supervisor = supervisor
-        for thread in await store.recover():
-            await supervisor.claim(thread)
+        dispatcher = Dispatcher(store, supervisor)
+        dispatcher.start()
+        stack.push_async_callback(dispatcher.stop)
         disconnects = DisconnectWatch(
             lambda key: _spawn(supervisor, desk.cancel(key, "nobody reads the turn any more"))
         )

@@ -20,7 +20,7 @@ from turnwire.control.settings import ControlSettings
 from turnwire.control.supervisor import Supervisor
 from turnwire.core.clock import SystemClock
 from turnwire.core.errors import TurnwireError
-from turnwire.storage.database import Database
+from turnwire.storage.database import database_at
 from turnwire.wire.drain import DrainHook
 from turnwire.wire.process import Application, Host, serve
 from turnwire.wire.services import Service
@@ -46,7 +46,7 @@ def main() -> int:
 
 @asynccontextmanager
 async def _application(settings: ControlSettings, host: Host) -> AsyncIterator[Application]:
-    database = Database(
+    database = database_at(
         settings.data / "control.db",
         "turnwire.control",
         on_fatal=_leave_at_once,

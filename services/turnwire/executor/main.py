@@ -38,7 +38,7 @@ from turnwire.executor.workers.pool import WorkerPool, WorkerStartFailed
 from turnwire.executor.workers.python_body import PythonBody, PythonTool
 from turnwire.executor.workers.tree import kill_marked
 from turnwire.executor.workspace import Workspaces
-from turnwire.storage.database import Database
+from turnwire.storage.database import Database, database_at
 from turnwire.storage.objects import OverflowStore
 from turnwire.wire.drain import DrainHook
 from turnwire.wire.process import Application, Host, serve
@@ -92,7 +92,7 @@ async def application(
 
 
 async def _open_database(stack: AsyncExitStack, settings: ExecutorSettings, host: Host) -> Database:
-    database = Database(
+    database = database_at(
         settings.data / "executor.db",
         "turnwire.executor",
         on_fatal=host.fail,

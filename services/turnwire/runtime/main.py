@@ -40,7 +40,7 @@ from turnwire.runtime.store.pruning import Pruner
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.runtime.thread_servicer import ThreadServicer
 from turnwire.runtime.turn_servicer import TurnServicer
-from turnwire.storage.database import Database
+from turnwire.storage.database import Database, database_at
 from turnwire.wire.channel import open_link
 from turnwire.wire.drain import DrainHook
 from turnwire.wire.process import Application, Host, serve
@@ -68,7 +68,7 @@ def main() -> int:
 
 @asynccontextmanager
 async def _application(settings: RuntimeSettings, host: Host) -> AsyncIterator[Application]:
-    database = Database(
+    database = database_at(
         settings.data / "runtime.db",
         "turnwire.runtime",
         on_fatal=_leave_at_once,

@@ -1,32 +1,79 @@
-"""One SQLite store of one process: lock, schema, writer, checkpoints, readers, opened and closed together."""
+"""What a service has of its store, on every engine: writer, readers, identity, word to other processes."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from turnwire.storage.checkpoint import Checkpointer, reserve_log
-from turnwire.storage.committer import SqliteCommitter
-from turnwire.storage.lock import FileLock
-from turnwire.storage.migrate import StoreInfo, load_migrations, migrate
+from turnwire.storage.migrate import StoreInfo
 from turnwire.storage.reader import Reader
-from turnwire.storage.sqlite import Synchronous, connect, describe
+from turnwire.storage.sqlite import Synchronous
 from turnwire.storage.stats import WriterStats
 from turnwire.storage.units import StoreUnavailable
 from turnwire.storage.writer import GroupCommitWriter
 
-__all__ = ["Database"]
+__all__ = ["Database", "database_at"]
 
 
-class Database:
-    """Everything a service needs of its file.
+class Database(ABC):
+    """A store that is opened and closed as one. `info` is there once it is open."""
+
+    writer: GroupCommitWriter
+    reader: Reader
+    info: StoreInfo
+    stats: WriterStats
+    # Whether other processes may be writing to the same store.
+    shared: bool = False
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Bring the schema up to date and start the threads.
+
+        Raises:
+            WrongState: STORE_LOCKED, another process has the file; SCHEMA_NEWER, a later version wrote it.
+            StoreUnavailable: the store cannot be opened or is damaged.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Commit what waits and close every connection."""
+
+    @abstractmethod
+    async def claim_name(self, name: str) -> bool:
+        """Say whether no other living process has this name, and keep it for as long as this one lives."""
+
+    @abstractmethod
+    def notify(self, payload: str) -> None:
+        """Tell the other processes something short, soon and perhaps not at all; call it on the loop.
+
+        What is handed in while word is on its way goes out together, and each payload once.
+        """
+
+    @abstractmethod
+    def listen(self, callback: Callable[[str], None]) -> None:
+        """Have what other processes `notify` told on the loop, one payload a call.
+
+        An empty payload means that word may have been lost: look everywhere. A store that no other process
+        can have never calls it.
+        """
+
+
+def database_at(
+    location: Path | str,
+    package: str,
+    *,
+    on_fatal: Callable[[BaseException], None],
+    on_health: Callable[[bool], None] | None = None,
+    synchronous: Synchronous = "FULL",
+    spacing: float = 0.005,
+    retry_for: float = 30.0,
+    readers: int = 2,
+) -> Database:
+    """Return the store at a place, to be opened: a path is an SQLite file, `postgresql://...` a server.
 
     Args:
-        path: the database file; its directory is made if need be.
+        location: the file, whose directory is made if need be, or the URL of the database.
         package: the package whose `migrations/` folder holds the schema, as in `turnwire.runtime`.
         on_fatal: called once, on the loop, when the store can no longer be written: leave the process.
         on_health: called on the loop with False when commits begin to fail and True when they succeed again.
@@ -34,85 +81,36 @@ class Database:
         spacing: minimum seconds between two groups that hold nothing urgent.
         retry_for: seconds for which a failing store is tried before `on_fatal`.
         readers: reads at once.
+
+    Raises:
+        StoreUnavailable: the driver for this place is not installed.
     """
+    if isinstance(location, Path):
+        from turnwire.storage.sqlite_database import SqliteDatabase
 
-    writer: GroupCommitWriter
-    reader: Reader
-    info: StoreInfo
-
-    def __init__(
-        self,
-        path: Path,
-        package: str,
-        *,
-        on_fatal: Callable[[BaseException], None],
-        on_health: Callable[[bool], None] | None = None,
-        synchronous: Synchronous = "FULL",
-        spacing: float = 0.005,
-        retry_for: float = 30.0,
-        readers: int = 2,
-    ) -> None:
-        self.stats = WriterStats()
-        self.reader = Reader(partial(connect, path, read_only=True, busy_timeout=2.0), threads=readers)
-        self._path = path
-        self._package = package
-        self._lock = FileLock(path)
-        open_connection = partial(connect, path, synchronous=synchronous)
-        self._connect = open_connection
-        self._checkpointer = Checkpointer(
-            open_connection, self.stats, lambda error: self.writer.report_fatal(error)
-        )
-        committer = SqliteCommitter(
-            open_connection,
-            retry_for=retry_for,
-            stats=self.stats,
-            checkpointer=self._checkpointer,
-            on_health=lambda healthy: self.writer.report_health(healthy),
-        )
-        self.writer = GroupCommitWriter(
-            committer,
+        return SqliteDatabase(
+            location,
+            package,
             on_fatal=on_fatal,
             on_health=on_health,
-            stats=self.stats,
+            synchronous=synchronous,
             spacing=spacing,
-            stuck_after=2 * retry_for + 30,
+            retry_for=retry_for,
+            readers=readers,
         )
-
-    async def open(self) -> None:
-        """Lock the file, bring its schema up to date and start the threads.
-
-        Raises:
-            WrongState: STORE_LOCKED, another process has it; SCHEMA_NEWER, a later version wrote it.
-            StoreUnavailable: the file cannot be opened or is damaged.
-        """
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock.acquire()
-            self.info = await asyncio.to_thread(self._prepare)
-            await self.writer.start()
-            await self.writer.run(lambda db: db.execute("SELECT 1 FROM store_info").fetchone())
-            await asyncio.to_thread(reserve_log, self._path)
-        except (OSError, sqlite3.Error) as error:
-            self._lock.release()
-            text = describe(error) if isinstance(error, sqlite3.Error) else error.strerror
-            raise StoreUnavailable(f"the store {self._path} cannot be opened: {text}") from error
-        except BaseException:
-            self._lock.release()
-            raise
-        self._checkpointer.start()
-
-    async def close(self) -> None:
-        """Commit what waits, close every connection and give the lock back."""
-        await self.writer.stop()
-        await asyncio.to_thread(self._checkpointer.stop)
-        await self.reader.close()
-        self._lock.release()
-
-    def _prepare(self) -> StoreInfo:
-        # What people said is in here: a new file is its owner's alone, and so are SQLite's files beside it.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        db: sqlite3.Connection = self._connect()
-        try:
-            return migrate(db, load_migrations(self._package))
-        finally:
-            db.close()
+    try:
+        from turnwire.storage.postgres_database import PgDatabase
+    except ImportError as error:
+        raise StoreUnavailable(
+            "the driver for PostgreSQL is not installed: pip install 'turnwire[server,postgresql]'"
+        ) from error
+    return PgDatabase(
+        location,
+        package,
+        on_fatal=on_fatal,
+        on_health=on_health,
+        synchronous=synchronous,
+        spacing=spacing,
+        retry_for=retry_for,
+        readers=readers,
+    )

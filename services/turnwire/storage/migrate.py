@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from typing import Literal
+from typing import Literal, Protocol
 
 from turnwire.core.errors import WrongState
+from turnwire.storage.units import Connection
 
-__all__ = ["Engine", "Migration", "StoreInfo", "load_migrations", "migrate", "renew_log_id"]
+__all__ = [
+    "Engine",
+    "Migration",
+    "SchemaConnection",
+    "StoreInfo",
+    "load_migrations",
+    "migrate",
+    "renew_log_id",
+]
 
 Engine = Literal["sqlite", "postgresql"]
 
@@ -38,6 +46,20 @@ _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS store_info (only_row INTEGER PRIMARY KEY CHECK (only_row = 1),"
     " log_id TEXT NOT NULL, created_at BIGINT NOT NULL)",
 )
+
+
+class SchemaConnection(Connection, Protocol):
+    """A connection that can change the schema."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open, also one that has failed."""
+
+    def begin(self) -> None:
+        """Begin a transaction that will write."""
+
+    def script(self, sql: str) -> None:
+        """Begin a transaction and run many statements in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +106,12 @@ def _spelled(sql: str, engine: Engine) -> str:
     return kept
 
 
-def migrate(db: sqlite3.Connection, migrations: list[Migration]) -> StoreInfo:
+def migrate(db: SchemaConnection, migrations: list[Migration]) -> StoreInfo:
     """Bring the store up to the newest schema and say which store it is.
 
     Raises:
         WrongState: SCHEMA_NEWER, the file was written by a later version.
-        sqlite3.Error: a script failed; the schema is as it was before that script.
+        Exception: the driver's error, a script failed; the schema is as it was before that script.
     """
     with _transaction(db):
         for table in _OWN_TABLES:
@@ -102,7 +124,7 @@ def migrate(db: sqlite3.Connection, migrations: list[Migration]) -> StoreInfo:
     if current > len(migrations):
         raise WrongState(
             f"this store has schema {current}, and this version of turnwire knows {len(migrations)}: "
-            "run the version that wrote it or a later one, or name another data directory",
+            "run the version that wrote it or a later one, or name another store",
             reason="SCHEMA_NEWER",
             found=str(current),
             known=str(len(migrations)),
@@ -113,17 +135,16 @@ def migrate(db: sqlite3.Connection, migrations: list[Migration]) -> StoreInfo:
     return StoreInfo(log_id, created_at, len(migrations))
 
 
-def renew_log_id(db: sqlite3.Connection) -> str:
+def renew_log_id(db: Connection) -> str:
     """Give a restored store a new identity, so that cursors into what was lost are refused; returns it."""
     log_id = secrets.token_hex(8)
     db.execute("UPDATE store_info SET log_id = ?", (log_id,))
     return log_id
 
 
-def _apply(db: sqlite3.Connection, migration: Migration) -> None:
-    # Not inside `_transaction`: executescript commits what is open before it begins.
+def _apply(db: SchemaConnection, migration: Migration) -> None:
     try:
-        db.executescript(f"BEGIN IMMEDIATE;\n{migration.sql}")
+        db.script(migration.sql)
         db.execute(
             "INSERT INTO schema_version VALUES (?, ?, ?)",
             (migration.version, migration.name, time.time_ns() // 1000),
@@ -135,8 +156,8 @@ def _apply(db: sqlite3.Connection, migration: Migration) -> None:
 
 
 @contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
+def _transaction(db: SchemaConnection) -> Iterator[None]:
+    db.begin()
     try:
         yield
         db.execute("COMMIT")

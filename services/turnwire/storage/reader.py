@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from turnwire.storage.sqlite import SqliteConnection, describe, is_corruption, is_transient
+from turnwire.storage.sqlite import TROUBLE
+from turnwire.storage.trouble import Trouble
 from turnwire.storage.units import Connection, StoreUnavailable
 
-__all__ = ["Reader"]
+__all__ = ["ReadConnection", "Reader"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class ReadConnection(Connection, Protocol):
+    """A read-only connection of one engine."""
+
+    def read(self, fn: Callable[[Connection], T], /) -> T:
+        """Run `fn` in one read transaction and end it, whatever `fn` does."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class Reader:
@@ -25,14 +35,25 @@ class Reader:
     Args:
         connect: opens a read-only connection.
         threads: reads at once; as many again may wait in the pool, the rest waits on the loop.
+        trouble: how the engine's errors are classed.
+        tries: how often a read is tried on a new connection when its connection was broken.
     """
 
-    def __init__(self, connect: Callable[[], SqliteConnection], *, threads: int = 2) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], ReadConnection],
+        *,
+        threads: int = 2,
+        trouble: Trouble = TROUBLE,
+        tries: int = 1,
+    ) -> None:
         self._connect = connect
+        self._trouble = trouble
+        self._tries = tries
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="storage-reader")
         self._slots = asyncio.Semaphore(threads * 2)
         self._local = threading.local()
-        self._open: list[SqliteConnection] = []
+        self._open: list[ReadConnection] = []
         self._closed = False
 
     async def read(self, fn: Callable[[Connection], T]) -> T:
@@ -41,7 +62,7 @@ class Reader:
         A cancelled caller leaves at once; the read that is under way ends by itself, unheard.
 
         Raises:
-            StoreUnavailable: the file cannot be read now, or the reader is closed.
+            StoreUnavailable: the store cannot be read now, or the reader is closed.
         """
         async with self._slots:
             if self._closed:
@@ -56,30 +77,31 @@ class Reader:
             self._open.pop().close()
 
     def _read(self, fn: Callable[[Connection], T]) -> T:
-        try:
-            db = self._connection()
-            db.execute("BEGIN")
+        tries = self._tries
+        while True:
+            tries -= 1
             try:
-                return fn(db)
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")  # ends the snapshot; there is nothing to keep
-        except (sqlite3.Error, MemoryError) as error:
-            if not (is_transient(error) or is_corruption(error)):
-                raise
-            logger.warning("storage.read_failed", extra={"error": describe(error)})
-            self._drop_connection()
-            raise StoreUnavailable("the store cannot be read now", retry_after=1.0) from error
+                return self._connection().read(fn)
+            except Exception as error:
+                trouble = self._trouble
+                if not (trouble.is_transient(error) or trouble.is_corruption(error)):
+                    raise
+                self._drop_connection()
+                # A server that was restarted leaves every idle connection broken: nothing was read with it.
+                if tries > 0 and trouble.wants_reconnect(error):
+                    continue
+                logger.warning("storage.read_failed", extra={"error": trouble.describe(error)})
+                raise StoreUnavailable("the store cannot be read now", retry_after=1.0) from error
 
-    def _connection(self) -> SqliteConnection:
-        db: SqliteConnection | None = getattr(self._local, "db", None)
+    def _connection(self) -> ReadConnection:
+        db: ReadConnection | None = getattr(self._local, "db", None)
         if db is None:
             db = self._local.db = self._connect()
             self._open.append(db)
         return db
 
     def _drop_connection(self) -> None:
-        db: SqliteConnection | None = self._local.__dict__.pop("db", None)
+        db: ReadConnection | None = self._local.__dict__.pop("db", None)
         if db is not None:
             self._open.remove(db)
             db.close()

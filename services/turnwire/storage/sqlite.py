@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+from turnwire.storage.trouble import Trouble
 
 __all__ = [
+    "TROUBLE",
     "SqliteConnection",
     "Synchronous",
     "connect",
@@ -18,6 +22,7 @@ __all__ = [
 ]
 
 Synchronous = Literal["FULL", "NORMAL"]
+T = TypeVar("T")
 
 # A WAL that outgrew this is cut back when it starts anew.
 _WAL_KEEP_BYTES = 64 * 1024 * 1024
@@ -53,6 +58,24 @@ class SqliteConnection(sqlite3.Connection):
             # One at a time: the driver takes only the first step of this pragma, which frees one page.
             self.execute("PRAGMA incremental_vacuum(1)")
         return count
+
+    def read(self, fn: Callable[[SqliteConnection], T], /) -> T:
+        """Run `fn` in one read transaction and end it, whatever `fn` does."""
+        self.execute("BEGIN")
+        try:
+            return fn(self)
+        finally:
+            if self.in_transaction:
+                self.execute("ROLLBACK")  # ends the snapshot; there is nothing to keep
+
+    def begin(self) -> None:
+        """Begin a transaction that will write."""
+        self.execute("BEGIN IMMEDIATE")
+
+    def script(self, sql: str) -> None:
+        """Begin a transaction and run many statements in it."""
+        # The driver commits what is open before a script, so the script itself begins.
+        self.executescript(f"BEGIN IMMEDIATE;\n{sql}")
 
 
 def connect(
@@ -124,3 +147,8 @@ def wants_reconnect(error: BaseException) -> bool:
 def describe(error: BaseException) -> str:
     """Name a driver error without its text, which may quote values."""
     return getattr(error, "sqlite_errorname", None) or type(error).__name__
+
+
+TROUBLE = Trouble(
+    lambda error: isinstance(error, sqlite3.Error), is_transient, is_corruption, wants_reconnect, describe
+)

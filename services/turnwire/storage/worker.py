@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from turnwire.storage.committer import Call, Item, Outcome
+from turnwire.storage.isolation import Call, Item, Outcome
 from turnwire.storage.units import Connection
 
 __all__ = ["Committer", "WriterThread"]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from turnwire.storage.committer import Call, Item, Outcome
+from turnwire.storage.isolation import Call, Item, Outcome
 from turnwire.storage.room import Room
 from turnwire.storage.stats import WriterStats
 from turnwire.storage.units import (

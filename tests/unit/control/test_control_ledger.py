@@ -16,7 +16,7 @@ from turnwire.control.ledger import SqliteLedger
 from turnwire.control.ports import Stored
 from turnwire.control.supervisor import Supervisor
 from turnwire.core.errors import TurnwireError
-from turnwire.storage.database import Database
+from turnwire.storage.database import Database, database_at
 
 TURN = "threads/thread-1/turns/turn-1"
 DONE = Outcome(OutcomeKind.APPLIED, turn=TURN, applied_sequence=5, message="done", decide_time=2_000)
@@ -46,7 +46,7 @@ class Book:
 @pytest.fixture
 async def book(tmp_path: Path) -> AsyncIterator[Book]:
     failures: list[BaseException] = []
-    database = Database(tmp_path / "control.db", "turnwire.control", on_fatal=failures.append)
+    database = database_at(tmp_path / "control.db", "turnwire.control", on_fatal=failures.append)
     await database.open()
     supervisor = Supervisor(failures.append)
     yield Book(SqliteLedger(database, supervisor), database)

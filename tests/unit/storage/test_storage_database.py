@@ -16,7 +16,7 @@ import pytest
 
 from turnwire.core.errors import WrongState
 from turnwire.storage.checkpoint import LOG_BYTES
-from turnwire.storage.database import Database
+from turnwire.storage.database import Database, database_at
 from turnwire.storage.lock import FileLock
 from turnwire.storage.migrate import Migration, load_migrations, migrate, renew_log_id
 from turnwire.storage.reader import Reader
@@ -52,7 +52,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
 @asynccontextmanager
 async def opened(path: Path, package: str) -> AsyncIterator[Database]:
     fatal: list[BaseException] = []
-    database = Database(path, package, on_fatal=fatal.append, synchronous="NORMAL")
+    database = database_at(path, package, on_fatal=fatal.append, synchronous="NORMAL")
     async with asyncio.timeout(30):
         await database.open()
         try:
@@ -92,7 +92,7 @@ async def test_the_file_is_set_up_for_durability_and_for_giving_space_back(
         "foreign_keys": 1,
         "wal_autocheckpoint": 0,
     }
-    database = Database(path, package(m0001_notes=FIRST), on_fatal=lambda error: None)
+    database = database_at(path, package(m0001_notes=FIRST), on_fatal=lambda error: None)
     await database.open()
     try:
         # foreign_keys reads as set; inside a transaction it cannot change
@@ -201,7 +201,7 @@ async def test_two_databases_in_one_process_do_not_share_a_file(tmp_path: Path, 
     path, name = tmp_path / "store.db", package(m0001_notes=FIRST)
     async with opened(path, name):
         with pytest.raises(WrongState):
-            await Database(path, name, on_fatal=lambda error: None).open()
+            await database_at(path, name, on_fatal=lambda error: None).open()
 
 
 @pytest.fixture
@@ -277,7 +277,7 @@ async def test_a_store_that_cannot_be_opened_is_told_in_one_sentence(
     (tmp_path / "folder.db").mkdir()
     (tmp_path / "file").touch()
     for path in (tmp_path / "damaged.db", tmp_path / "folder.db", tmp_path / "file" / "store.db"):
-        database = Database(path, name, on_fatal=lambda error: None)
+        database = database_at(path, name, on_fatal=lambda error: None)
         with pytest.raises(StoreUnavailable, match=f"the store {path} cannot be opened: "):
             await database.open()
 
