@@ -69,7 +69,7 @@ def main() -> int:
 @asynccontextmanager
 async def _application(settings: RuntimeSettings, host: Host) -> AsyncIterator[Application]:
     database = database_at(
-        settings.data / "runtime.db",
+        settings.store.location(settings.data / "runtime.db"),
         "turnwire.runtime",
         on_fatal=_leave_at_once,
         on_health=lambda healthy: host.health.set(_TURN_SERVICE, healthy),

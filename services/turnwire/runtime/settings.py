@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -17,7 +17,14 @@ from pydantic_settings import (
 from turnwire.core.settings import LinkSettings, ListenSettings, ProcessSettings, SettingsGroup
 from turnwire.runtime.models.settings import ModelSettings
 
-__all__ = ["PROVIDER_NAMES", "RetentionSettings", "RuntimeSettings", "StoreSettings", "TurnSettings"]
+__all__ = [
+    "PROVIDER_NAMES",
+    "LeaseSettings",
+    "RetentionSettings",
+    "RuntimeSettings",
+    "StoreSettings",
+    "TurnSettings",
+]
 
 
 # Names that provider tools already use, and the field of `models` that each one fills.
@@ -33,6 +40,12 @@ PROVIDER_NAMES = {
 class StoreSettings(SettingsGroup):
     """The store of threads, turns and logs."""
 
+    url: SecretStr = Field(
+        default=SecretStr(""),
+        description="Database on a PostgreSQL server, postgresql://user:password@host/name, which several "
+        "runtimes may share; empty for the file in `data`.",
+    )
+    url_file: Path | None = Field(default=None, description="File that holds the URL, instead of `url`.")
     synchronous: Literal["FULL", "NORMAL"] = Field(
         default="FULL", description="FULL survives a power cut; NORMAL survives kill -9, not a power cut."
     )
@@ -42,6 +55,31 @@ class StoreSettings(SettingsGroup):
     retry_seconds: float = Field(
         default=30.0, ge=1, description="How long a failing store is tried before the process leaves."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_url(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("url_file") is None:
+            return data
+        if data.get("url"):
+            raise ValueError("url and url_file exclude each other: set one")
+        try:
+            text = Path(data["url_file"]).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ValueError(f"url_file cannot be read: {error.strerror}") from None
+        return {**data, "url": text}
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: SecretStr) -> SecretStr:
+        text = url.get_secret_value()
+        if text and not text.startswith(("postgresql://", "postgres://")):
+            raise ValueError("must be postgresql://user:password@host:5432/name, or empty for a file")
+        return url
+
+    def location(self, file: Path) -> Path | str:
+        """Return where the store is: the database that is set, else the file."""
+        return self.url.get_secret_value() or file
 
 
 class RetentionSettings(SettingsGroup):
@@ -71,6 +109,27 @@ class TurnSettings(SettingsGroup):
     )
 
 
+class LeaseSettings(SettingsGroup):
+    """How several runtimes on one store know of each other's death. Lower values find it sooner."""
+
+    ttl_seconds: float = Field(
+        default=30.0, ge=1, description="How long a runtime owns its turns after it was last heard of."
+    )
+    renew_seconds: float = Field(default=10.0, gt=0, description="How often it says that it lives.")
+    sweep_seconds: float = Field(
+        default=2.0, gt=0, description="Longest time between two looks for turns that nobody runs."
+    )
+    hung_loop_seconds: float = Field(
+        default=15.0, gt=0, description="A process that stood still for so long stops to renew its leases."
+    )
+
+    @model_validator(mode="after")
+    def _in_time(self) -> LeaseSettings:
+        if self.renew_seconds * 2 > self.ttl_seconds:
+            raise ValueError("renew_seconds must be at most half of ttl_seconds")
+        return self
+
+
 class RuntimeSettings(ProcessSettings):
     """Everything that `turnwire-runtime` can be told."""
 
@@ -94,6 +153,7 @@ class RuntimeSettings(ProcessSettings):
     store: StoreSettings = Field(default=StoreSettings(), description="The store.")
     retention: RetentionSettings = Field(default=RetentionSettings(), description="What the store forgets.")
     turns: TurnSettings = Field(default=TurnSettings(), description="Turns.")
+    leases: LeaseSettings = Field(default=LeaseSettings(), description="Leases.")
     models: ModelSettings = Field(default=ModelSettings(), description="Models.")
 
     # The process's environment, for the names that providers themselves gave; set by `main`.

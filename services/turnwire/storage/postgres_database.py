@@ -26,6 +26,10 @@ __all__ = ["PgDatabase"]
 logger = logging.getLogger(__name__)
 
 _OLDEST = 13
+_UNREADABLE = (
+    "STORE__URL cannot be read: it is postgresql://user:password@host:5432/name, with %XX for characters of"
+    " the password such as @ / : % #"
+)
 # Of the advisory lock under which one process at a time changes the schema.
 _SCHEMA_LOCK = 0x7475726E77697265
 
@@ -83,6 +87,11 @@ class PgDatabase(Database):
         try:
             self.info = await asyncio.to_thread(self._prepare)
             await self.writer.start()
+        except psycopg.ProgrammingError as error:
+            if error.sqlstate is not None:
+                raise StoreUnavailable(_explain(error, _place(self._url))) from error
+            # Without its cause, which quotes the password.
+            raise StoreUnavailable(_UNREADABLE) from None
         except psycopg.Error as error:
             raise StoreUnavailable(_explain(error, _place(self._url))) from error
         self._session = PgSession(
