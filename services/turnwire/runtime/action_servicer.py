@@ -48,8 +48,7 @@ class ActionMethods:
                 "action.resolved",
                 extra={"action": action.name, "state": action.state.value, "subject": action.resolver},
             )
-            thread = given.key.turn.thread
-            self._supervisor.spawn(self._supervisor.claim(thread), "turn.wake")
+            self._supervisor.wake(given.key.turn.thread)
         if resolution.error is not None:
             raise resolution.error
         return pb.ResolveActionResponse(action=action_to_proto(resolution.action))

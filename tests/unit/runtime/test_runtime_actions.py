@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from support.action_rows import REQUESTS, action_of, answer_to, key_of, suspend, waiting
+from support.postgres import Location
 from support.runtime_rig import begin, open_store
 from turnwire.core.errors import AlreadyExists, Forbidden, NotFound, TurnwireError, WrongState
 from turnwire.extend.actions import Action, ActionState
@@ -21,8 +21,8 @@ from turnwire.runtime.store.turn_store import TurnStore
 
 
 @pytest.fixture(name="store")
-async def _store(tmp_path: Path) -> AsyncIterator[TurnStore]:
-    async with open_store(tmp_path / "runtime.db") as store:
+async def _store(store_location: Location) -> AsyncIterator[TurnStore]:
+    async with open_store(store_location) as store:
         yield store
 
 

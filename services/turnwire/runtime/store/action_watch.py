@@ -21,6 +21,8 @@ from turnwire.runtime.store.thread_watch import ReadStore
 __all__ = ["SNAPSHOT", "ActionReader", "ActionWatch"]
 
 POLL_SECONDS = 1.0
+# Least time between two looks of a watcher.
+LEAST_SECONDS = 0.1
 # Commits of other processes come in another order than their times: each look goes back so far.
 _OVERLAP_NS = 10 * 10**9
 _LOADED_AT_ONCE = 20
@@ -106,6 +108,7 @@ class ActionReader(AttachedReader):
         complete = False
         while True:
             self._changed = False
+            looked = loop.time()
             news = await self._look()
             for first in range(0, len(news), _LOADED_AT_ONCE):
                 chosen = news[first : first + _LOADED_AT_ONCE]
@@ -119,6 +122,8 @@ class ActionReader(AttachedReader):
             self.leave_if_asked()
             if not self._changed:
                 await self._wait()
+            # A busy scope changes all the time, and few of its changes are actions.
+            await asyncio.sleep(looked + LEAST_SECONDS - loop.time())
             if self._beat:
                 self._beat = False
                 self._sent_at = loop.time()
