@@ -32,6 +32,7 @@ __all__ = [
     "create_thread_from_proto",
     "disconnect_grace",
     "input_parts",
+    "model_options",
     "not_served",
     "seconds",
     "start_command_from_proto",
@@ -101,7 +102,7 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
         parts=input_parts(spec.input.parts, "spec.input.parts"),
         allowed_tools=_allowed_tools(spec.allowed_tools),
         tool_choice=_tool_choice(spec.tool_choice) if spec.HasField("tool_choice") else _NO_CHOICE,
-        options=_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
+        options=model_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
         limits=_limits(spec.limits) if spec.HasField("limits") else _NO_LIMITS,
         busy_policy=_BUSY[spec.busy_policy],
         expected_version=spec.expected_version if spec.HasField("expected_version") else None,
@@ -205,8 +206,8 @@ def _tool_choice(choice: turn_pb2.ToolChoice) -> ToolChoiceSpec:
     return ToolChoiceSpec.model_validate({"mode": mode, "tool_name": name})
 
 
-def _options(options: turn_pb2.ModelOptions) -> OptionsSpec:
-    field = "spec.model_options"
+def model_options(options: turn_pb2.ModelOptions, field: str = "spec.model_options") -> OptionsSpec:
+    """Return settings of the model. Raises InvalidRequest."""
     temperature = options.temperature if options.HasField("temperature") else None
     if temperature is not None and not 0 <= temperature <= 2:
         raise bad(f"{field}.temperature", "must be from 0 to 2")
@@ -287,8 +288,9 @@ def agent_name(name: str, field: str) -> str:
 def create_thread_from_proto(request: Any, scope: str) -> NewThreadCommand:
     """Return the thread that a CreateThread request asks for."""
     thread: thread_pb2.Thread = request.thread
-    if thread.permission_mode not in (0, thread_pb2.PERMISSION_MODE_ASK):
-        raise not_served("thread.permission_mode")
+    mode = _MODES.get(thread.permission_mode)
+    if mode is None:
+        raise bad("thread.permission_mode", "is no known value")
     if request.thread_id:
         require_segment(request.thread_id, "thread_id")
     if len(thread.title) > 256:
@@ -302,6 +304,7 @@ def create_thread_from_proto(request: Any, scope: str) -> NewThreadCommand:
         metadata=_texts(thread.metadata, "thread.metadata", MAX_METADATA_BYTES),
         private_metadata=_texts(request.private_metadata, "private_metadata", MAX_METADATA_BYTES),
         labels=_labels(thread.labels, "thread.labels"),
+        permission_mode=mode,
     )
 
 
@@ -312,11 +315,8 @@ def thread_patch_from_proto(request: Any) -> ThreadPatch:
     if not paths or not paths <= _PATCHED:
         raise bad("update_mask", f"may name {', '.join(sorted(_PATCHED))}, and must name one")
     mode = _MODES.get(thread.permission_mode)
-    if "permission_mode" in paths:
-        if mode is None:
-            raise bad("thread.permission_mode", "is no known value")
-        if mode == "auto":
-            raise not_served("thread.permission_mode")
+    if "permission_mode" in paths and mode is None:
+        raise bad("thread.permission_mode", "is no known value")
     if len(thread.title) > 256:
         raise bad("thread.title", "is longer than 256 characters")
     return ThreadPatch(

@@ -24,6 +24,8 @@ class ThreadRow:
     create_time: int = 0
     update_time: int = 0
     permission_mode: str = "ask"
+    # The message (or, of an empty thread, the thread) that this one was copied from.
+    forked_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,4 @@ class NewThreadCommand:
     metadata: dict[str, str] = field(default_factory=dict)
     private_metadata: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    permission_mode: str = "ask"

@@ -28,7 +28,7 @@ def create_thread(db: Connection, new: NewThreadCommand) -> ThreadRow:
         AlreadyExists: REQUEST_ID_REUSED, THREAD_ID_USED.
     """
     now = time.time_ns()
-    fingerprint = hashlib.sha256(msgspec.json.encode(asdict(new), order="sorted")).hexdigest()
+    fingerprint = _fingerprint(new)
     known = _known(db, new, fingerprint, now)
     if known is not None:
         return get_thread(db, known)
@@ -36,7 +36,8 @@ def create_thread(db: Connection, new: NewThreadCommand) -> ThreadRow:
     agent = f"agents/{new.agent}" if new.agent else ""
     created = db.execute(
         "INSERT INTO threads (scope, thread_id, agent, title, metadata, private_metadata, labels,"
-        " create_time, update_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        " permission_mode, create_time, update_time) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
         (
             new.scope,
             thread_id,
@@ -45,6 +46,7 @@ def create_thread(db: Connection, new: NewThreadCommand) -> ThreadRow:
             encode(new.metadata),
             encode(new.private_metadata),
             encode(new.labels),
+            new.permission_mode,
             now,
             now,
         ),
@@ -60,6 +62,14 @@ def create_thread(db: Connection, new: NewThreadCommand) -> ThreadRow:
             (new.scope, new.request_id, fingerprint, thread_id, now),
         )
     return get_thread(db, key)
+
+
+def _fingerprint(new: NewThreadCommand) -> str:
+    fields = asdict(new)
+    if new.permission_mode == "ask":
+        # As it was before there was another one: a request may be repeated over an upgrade.
+        del fields["permission_mode"]
+    return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
 def lock_thread(db: Connection, key: ThreadKey, expected_version: int | None = None) -> int:
