@@ -65,6 +65,7 @@ def turn_to_proto(row: TurnRow) -> turn_pb2.Turn:
         finish_time=timestamp(row.finish_time) if row.finish_time else None,
         etag=row.etag,
         request_id=row.request_id,
+        retry_of=f"{row.key.thread.name}/turns/{row.retry_of}" if row.retry_of else "",
         open_actions=row.open_actions,
     )
 
@@ -83,6 +84,7 @@ def thread_to_proto(row: ThreadRow) -> thread_pb2.Thread:
         permission_mode=PERMISSION_MODES[row.permission_mode],
         create_time=timestamp(row.create_time),
         update_time=timestamp(row.update_time),
+        forked_from=row.forked_from,
     )
 
 
@@ -97,7 +99,8 @@ def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message
         role=_ROLES[message.role],
         status=message_pb2.MESSAGE_STATUS_OPEN if message.open else message_pb2.MESSAGE_STATUS_FINAL,
         visibility=_VISIBILITY[message.visibility],
-        turn=f"{thread}/turns/{message.turn_id}",
+        # What came with a copy of a thread is of a turn that stayed behind.
+        turn=f"{thread}/turns/{message.turn_id}" if message.turn_id else "",
         origin=_ORIGINS[message.origin] if message.origin else None,
         # Tools begun and never called are for the model alone.
         parts=[_message_part(p) for p in message.parts if not isinstance(p, BegunTools)],

@@ -40,6 +40,8 @@ _TIERS = {
 # The tool list is asked for again after this long; a changed list is seen by the next turn.
 _TOOLS_FRESH_SECONDS = 5.0
 _UNARY_TIMEOUT = 10.0
+# A thread may have thousands of objects.
+_PURGE_TIMEOUT = 120.0
 # How long a stream may take to end after its result.
 _END_SECONDS = 1.0
 # The executor sends a heartbeat every 10 s; a stream that is silent for longer is dead.
@@ -139,6 +141,18 @@ class ExecutorLink:
             raise error_from_rpc(error) from error
         result = _result(found.result) if found.HasField("result") else None
         return LookupAnswer(_STATES[found.state], found.repeatable, result)
+
+    async def purge_thread(self, scope: str, thread: str) -> None:
+        """Have everything of a thread removed: what runs, what is known of it, and its results.
+
+        Raises:
+            TurnwireError: what the executor answered; repeat later.
+        """
+        request = pb.PurgeThreadRequest(scope=scope, thread=thread)
+        try:
+            await self._stub.PurgeThread(request, timeout=_PURGE_TIMEOUT)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
 
     async def read_result(
         self, scope: str, handle: str, read_range: tool_pb2.ReadRange | None

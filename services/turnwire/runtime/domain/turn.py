@@ -221,11 +221,13 @@ class TurnRow:
     metadata: dict[str, str] = field(default_factory=dict)
     cancel_on_disconnect: float | None = None
     change_version: int = 0
+    # Bare id of the turn that this one tries again.
+    retry_of: str = ""
+    # Full names of what it waits for, while WAITING.
+    open_actions: tuple[str, ...] = ()
 
     @property
     def etag(self) -> str:
         """An opaque text that changes with each change of the turn."""
         text = f"{self.change_version}.{self.last_sequence}.{self.epoch}"
         return base64.b32encode(text.encode()).decode().rstrip("=").lower()
-    # Full names of what it waits for, while WAITING.
-    open_actions: tuple[str, ...] = ()

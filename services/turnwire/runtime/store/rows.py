@@ -33,12 +33,14 @@ __all__ = [
     "part_values",
     "thread_row",
     "turn_row",
+    "without_handles",
 ]
 
 THREAD_COLUMNS = (
     "scope, thread_id, agent, version, title, live_turn, metadata, labels, create_time, update_time,"
     " (SELECT count(*) FROM turns q"
-    " WHERE q.scope = t.scope AND q.thread_id = t.thread_id AND q.state = 'queued'), permission_mode"
+    " WHERE q.scope = t.scope AND q.thread_id = t.thread_id AND q.state = 'queued'), permission_mode,"
+    " forked_from"
 )
 
 TURN_COLUMNS = (
@@ -48,7 +50,7 @@ TURN_COLUMNS = (
     " CASE t.state WHEN 'queued' THEN (SELECT count(*) FROM turns q WHERE q.scope = t.scope"
     " AND q.thread_id = t.thread_id AND q.state = 'queued' AND q.queue_position <= t.queue_position)"
     " ELSE 0 END, t.start_time, t.finish_time, t.labels, t.metadata, t.cancel_on_disconnect,"
-    " t.change_version"
+    " t.change_version, t.retry_of"
 )
 
 CALL_COLUMNS = (
@@ -105,6 +107,7 @@ def thread_row(row: Sequence[Any]) -> ThreadRow:
         update_time=row[9],
         queue_length=row[10],
         permission_mode=row[11],
+        forked_from=row[12],
     )
 
 
@@ -135,6 +138,7 @@ def turn_row(row: Sequence[Any]) -> TurnRow:
         metadata=decode(row[23]),
         cancel_on_disconnect=row[24],
         change_version=row[25],
+        retry_of=row[26],
     )
 
 
@@ -158,6 +162,13 @@ def call_extra(call: CallPart, exit_code: int | None = None, elapsed: float = 0.
 def overflow_of(extra: str) -> Overflow | None:
     """Return where a call's whole result is kept, from its `extra` JSON."""
     return _call_extra.decode(extra).overflow
+
+
+def without_handles(extra: str) -> str:
+    """Return a call's `extra` JSON without what only its own thread's results can be read by."""
+    found = _call_extra.decode(extra)
+    parts = tuple(part for part in found.parts if part.data)
+    return encode(_CallExtra(None, parts, found.exit_code, found.elapsed))
 
 
 def load_messages(
