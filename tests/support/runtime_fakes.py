@@ -19,6 +19,7 @@ from turnwire.extend.events import (
     TurnSuspended,
 )
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure, ToolCallComplete
+from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.execution import (
@@ -373,9 +374,13 @@ class FakeStore:
 
     def __init__(self, *messages: StoredMessage) -> None:
         self.messages = messages
+        self.terms = ApprovalTerms(1_700_000_000_000_000_000)
 
     async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
         return self.messages
+
+    async def approval_terms(self, thread: ThreadKey) -> ApprovalTerms:
+        return self.terms
 
 
 def user(text: str = "hello", position: int = 1) -> StoredMessage:

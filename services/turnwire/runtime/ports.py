@@ -8,6 +8,7 @@ from typing import Protocol
 from turnwire.extend.actions import Action
 from turnwire.extend.events import ToolCallFinished, ToolCallStarted, TurnEvent, TurnFinished
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure
+from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
 from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
@@ -235,6 +236,10 @@ class Store(Protocol):
         """End a turn that its runner left without an end, as failed; unless it is another owner's by now."""
         ...
 
+    def hint(self, thread: ThreadKey) -> None:
+        """Have other processes on the same store look soon whether there is something for them to do."""
+        ...
+
     def lose(self, key: TurnKey, epoch: int) -> None:
         """Shut out the writer of a turn that was owned here at this epoch: it is somebody else's."""
         ...
@@ -251,6 +256,10 @@ class Store(Protocol):
 
     async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
         """Return the visible messages of a thread, oldest first."""
+        ...
+
+    async def approval_terms(self, thread: ThreadKey) -> ApprovalTerms:
+        """Return by what a thread asks for approvals now."""
         ...
 
     async def get_turn(self, key: TurnKey) -> TurnRow:

@@ -287,8 +287,8 @@ async def test_a_cancel_after_the_answer_with_calls_starts_no_tool() -> None:
     turn = Turn(FakeModel([call("add"), CALLS], [STOP]), tool("add"))
 
     class Journal(type(turn.journal)):  # type: ignore[misc]
-        def commit_step(self, parts: object, events: object) -> None:
-            super().commit_step(parts, events)
+        def commit_step(self, *args: object, **fields: object) -> None:
+            super().commit_step(*args, **fields)
             turn.token.cancel("enough", "command-1")
 
     turn.journal.__class__ = Journal

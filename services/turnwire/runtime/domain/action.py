@@ -8,7 +8,7 @@ from turnwire.core.errors import WrongState
 from turnwire.extend.actions import Action, ActionState
 from turnwire.runtime.domain.turn import TurnKey
 
-__all__ = ["ActionAnswer", "ActionKey", "ActionPlace", "Resolution"]
+__all__ = ["ActionAnswer", "ActionKey", "ActionPlace", "ApprovalTerms", "Resolution"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +65,11 @@ class Resolution:
     action: Action
     changed: bool
     error: WrongState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalTerms:
+    """By what a thread asks: the store's clock in nanoseconds, and whether everything is allowed at once."""
+
+    now: int
+    auto: bool = False

@@ -39,11 +39,13 @@ class Progress:
         usage: all that was spent, voided attempts too.
         finish_reason: value of the last committed step's FinishReason, empty when none is committed.
         refusal: what a model that refused said instead of an answer.
+        step_attempt: the attempt at that step that was committed.
     """
 
     usage: UsageSummary = field(default_factory=UsageSummary)
     finish_reason: str = ""
     refusal: str = ""
+    step_attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Resumption:
         calls: the calls of `step` in the model's order, those with a result too.
         last_text: the text of the last committed step that had some.
         progress: as stored.
+        elapsed: seconds since the first episode began.
     """
 
     episode: int
@@ -90,3 +93,4 @@ class Resumption:
     calls: tuple[ResumedCall, ...] = ()
     last_text: str = ""
     progress: Progress = field(default_factory=Progress)
+    elapsed: float = 0.0

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from turnwire.extend.errors import AgentCancelledError, AgentControlError, AgentTimeoutError
 from turnwire.runtime.domain.admission import AppliedCommand
 
-__all__ = ["CancelToken", "StopRequest"]
+__all__ = ["CancelToken", "HandOver", "StopRequest"]
 
 _T = TypeVar("_T")
 
@@ -29,13 +29,17 @@ class StopRequest(AgentControlError):
         self.stop_reason = stop_reason  # type: ignore[misc]
 
 
+class HandOver(Exception):
+    """The owner is to let go of the turn at once, as it stands: it has not ended, and its tools run on."""
+
+
 class CancelToken:
     """Stops one turn. The first `fire` decides the reason; later ones only add their commands."""
 
     __slots__ = ("_callbacks", "_timer", "commands", "error", "fired_at")
 
     def __init__(self) -> None:
-        self.error: AgentControlError | None = None
+        self.error: AgentControlError | HandOver | None = None
         self.commands: list[AppliedCommand] = []
         self.fired_at = 0.0
         self._callbacks: set[Callable[[], None]] = set()
@@ -46,7 +50,11 @@ class CancelToken:
         """Whether the turn is to stop."""
         return self.error is not None
 
-    def fire(self, error: AgentControlError, command_id: str = "") -> bool:
+    def hand_over(self) -> bool:
+        """Have the owner let go of the turn at once; returns False when the turn was already stopping."""
+        return self.fire(HandOver())
+
+    def fire(self, error: AgentControlError | HandOver, command_id: str = "") -> bool:
         """Stop the turn; returns False when it was already stopping."""
         first = self.error is None
         if first:
@@ -70,9 +78,12 @@ class CancelToken:
         """Stop the turn because somebody asked for it."""
         return self.fire(AgentCancelledError(cause or "cancelled on request"), command_id)
 
-    def fire_at(self, seconds: float) -> None:
-        """Stop the turn with stop reason `timeout` after so many seconds, unless it has ended."""
-        error = AgentTimeoutError(f"the turn used up its {seconds:g} s")
+    def fire_at(self, seconds: float, limit: float) -> None:
+        """Stop the turn with stop reason `timeout` after so many seconds, the rest of its `limit`."""
+        error = AgentTimeoutError(f"the turn used up its {limit:g} s")
+        if seconds <= 0:
+            self.fire(error)
+            return
         self._timer = asyncio.get_running_loop().call_later(seconds, self.fire, error)
 
     def on_fire(self, callback: Callable[[], None]) -> None:
@@ -100,7 +111,7 @@ class CancelToken:
         """Run `work` in a task of its own until it ends or the token fires; then the task is cancelled.
 
         Raises:
-            AgentControlError: the token fired; `work` was told to stop and given two seconds.
+            AgentControlError, HandOver: the token fired; `work` was told to stop and given two seconds.
         """
         self.check_or_close(work)
         task = asyncio.create_task(work, name=name)

@@ -1,25 +1,19 @@
 """The tool calls of one step: decided in the model's order, run in parallel where they may, told truthfully.
 
-Calls that are PARALLEL share a pool; an EXCLUSIVE call waits for those before it and holds those after it.
-Each call has exactly one result, whatever happens to the turn.
+Calls that are PARALLEL share a pool; an EXCLUSIVE call waits for those before it and holds those after it. A
+call that somebody has to allow holds nobody up. Each call has exactly one result, whatever happens to the
+turn and to those who own it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from turnwire.core.errors import TurnwireError
-from turnwire.core.text import cut
-from turnwire.extend.events import (
-    ToolCallFinished,
-    ToolCallProgress,
-    ToolCallStarted,
-    ToolOutcome,
-    Waiting,
-)
+from turnwire.extend.events import ToolCallProgress, ToolCallStarted, ToolOutcome, Waiting
 from turnwire.runtime.domain.execution import (
     ExecuteCall,
     ExecutionProgress,
@@ -27,13 +21,13 @@ from turnwire.runtime.domain.execution import (
     ExecutionStarted,
 )
 from turnwire.runtime.domain.message import CallPart
-from turnwire.runtime.engine import templates
-from turnwire.runtime.engine.cancel import CancelToken, stop_task
+from turnwire.runtime.engine.cancel import CancelToken, HandOver, stop_task
 from turnwire.runtime.engine.execution import Execution
 from turnwire.runtime.engine.plan import PlannedCall
+from turnwire.runtime.engine.results import settled
 from turnwire.runtime.ports import OwnerLost, ToolExecutor, TurnJournal
 
-__all__ = ["CallRules", "ToolBatch"]
+__all__ = ["CallRules", "Suspended", "ToolBatch"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +35,12 @@ logger = logging.getLogger(__name__)
 POOL_SIZE = 5
 # How long the turn waits for the results of calls that it has asked to stop.
 STOP_WAIT_SECONDS = 5.0
-# An event holds at most 1 MiB: beyond so much text, and so many bytes of parts, a result is cut.
-MAX_CONTENT_BYTES = 256 * 1024
-MAX_PARTS_BYTES = 640 * 1024
 # A turn says that its calls wait for room in the pool after so long.
 _POOL_FEEDBACK_SECONDS = 8.0
+
+
+class Suspended(Exception):
+    """The turn waits for somebody: that is committed, and nobody holds the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,12 @@ class CallRules:
 
 
 class ToolBatch:
-    """Runs the calls of one step and records each result as it comes."""
+    """Runs the calls of one step and records each result as it comes.
+
+    Args:
+        calls: all of the step, in the model's order.
+        results: of those that have one already, by call id.
+    """
 
     def __init__(
         self,
@@ -67,21 +67,45 @@ class ToolBatch:
         token: CancelToken,
         rules: CallRules,
         calls: Sequence[PlannedCall],
+        results: Mapping[str, CallPart] | None = None,
     ) -> None:
         self._executor = executor
         self._journal = journal
         self._token = token
         self._rules = rules
         self._calls = calls
-        self._begun: dict[str, ExecuteCall] = {}
-        self._settled: dict[str, CallPart] = {}
+        self._settled: dict[str, CallPart] = dict(results or {})
+        # What has been begun here, or may have been by an earlier owner.
+        self._begun = {
+            c.part.call_id: self._request(c)
+            for c in calls
+            if c.known is not None and c.part.call_id not in self._settled
+        }
 
     async def run(self) -> Sequence[CallPart]:
         """Run every call to its one result and return them in the model's order, also when the turn stops.
 
         Raises:
             OwnerLost: another owner has the turn.
+            HandOver: the turn is to be let go of; its calls run on.
+            Suspended: the calls that are left wait for somebody.
         """
+        await self._run_what_can()
+        if not self._token.fired and any(c.waits for c in self._open()):
+            # A stop that comes before the wait is committed ends the turn instead.
+            await self._journal.flush()
+            if not self._token.fired:
+                await self._journal.suspend()
+                raise Suspended
+        if isinstance(self._token.error, HandOver):
+            raise self._token.error
+        self.close_rest()
+        return [self._settled[c.part.call_id] for c in self._calls]
+
+    def _open(self) -> list[PlannedCall]:
+        return [c for c in self._calls if c.part.call_id not in self._settled]
+
+    async def _run_what_can(self) -> None:
         task = asyncio.create_task(self._run_all(), name="turn.tools")
         stopped = asyncio.Event()
         self._token.on_fire(stopped.set)
@@ -100,16 +124,16 @@ class ToolBatch:
             if isinstance(cause, OwnerLost):
                 raise cause
             await self._ask_all_to_stop("a call of the same step broke the turn")
-            self._close_rest()
+            self.close_rest()
             raise cause
-        self._close_rest()
-        return [self._settled[c.part.call_id] for c in self._calls]
 
     async def _run_all(self) -> None:
         group: list[PlannedCall] = []
-        for call in self._calls:
+        for call in self._open():
             if call.refusal:
-                self._settle(call.part, _refused(call))
+                self._settle(call.part, call.refused)
+                continue
+            if call.waits:
                 continue
             if call.parallel:
                 group.append(call)
@@ -147,34 +171,41 @@ class ToolBatch:
             pool.release()
 
     async def _run_one(self, call: PlannedCall) -> None:
-        if self._token.fired:
+        if self._token.fired and call.known is None:
             return
-        assert call.tool is not None
         part = call.part
-        request = ExecuteCall(
-            scope=self._journal.key.scope,
-            execution_id=f"{self._journal.key.name}/{part.call_id}",
-            thread=self._journal.key.thread.name,
-            turn=self._journal.key.name,
-            call_id=part.call_id,
-            agent=self._rules.agent,
-            attempt=1,
-            epoch=self._journal.epoch,
-            tool_name=part.tool_name,
-            arguments_json=part.arguments_json,
-            execution_timeout=min(call.tool.execution_timeout, self._rules.tool_timeout),
-            traceparent=self._rules.traceparent,
-        )
-        self._begun[part.call_id] = request
+        request = self._begun[part.call_id] = self._request(call)
         execution = Execution(
-            self._executor, request, lambda: self._token.fired, lambda event: self._tell(part, event)
+            self._executor,
+            request,
+            lambda: self._token.fired,
+            lambda event, attempt: self._tell(part, event, attempt),
+            call.known,
         )
         self._settle(part, await execution.run())
 
-    def _tell(self, part: CallPart, event: ExecutionStarted | ExecutionProgress) -> None:
+    def _request(self, call: PlannedCall) -> ExecuteCall:
+        part, key, limit = call.part, self._journal.key, self._rules.tool_timeout
+        return ExecuteCall(
+            scope=key.scope,
+            execution_id=f"{key.name}/{part.call_id}",
+            thread=key.thread.name,
+            turn=key.name,
+            call_id=part.call_id,
+            agent=self._rules.agent,
+            attempt=call.attempt,
+            epoch=self._journal.epoch,
+            tool_name=part.tool_name,
+            arguments_json=part.arguments_json,
+            # A tool that is no longer offered can still be looked up and heard out.
+            execution_timeout=min(call.tool.execution_timeout, limit) if call.tool is not None else limit,
+            traceparent=self._rules.traceparent,
+        )
+
+    def _tell(self, part: CallPart, event: ExecutionStarted | ExecutionProgress, attempt: int) -> None:
         if isinstance(event, ExecutionStarted):
             self._journal.record_start(
-                part, ToolCallStarted(part.call_id, part.tool_name, 1, event.execution_timeout)
+                part, ToolCallStarted(part.call_id, part.tool_name, attempt, event.execution_timeout)
             )
         else:
             self._journal.emit(ToolCallProgress(part.call_id, event.text))
@@ -182,36 +213,15 @@ class ToolBatch:
     def _settle(self, part: CallPart, result: ExecutionResult) -> None:
         if part.call_id in self._settled:
             return
-        result = _fitting(result)
-        content = templates.result_text(part.tool_name, result)
-        settled = replace(
-            part,
-            outcome=result.outcome,
-            content=content,
-            is_error=result.is_error or result.outcome is not ToolOutcome.SUCCEEDED,
-            overflow=result.overflow,
-            parts=result.parts,
-        )
-        self._settled[part.call_id] = settled
-        self._journal.record_outcome(
-            settled,
-            ToolCallFinished(
-                call_id=part.call_id,
-                tool_name=part.tool_name,
-                outcome=result.outcome,
-                content=content,
-                is_error=settled.is_error,
-                elapsed=result.elapsed,
-                settle_order=len(self._settled),
-                call_index=part.call_index,
-                overflow=result.overflow,
-                parts=result.parts,
-                exit_code=result.exit_code,
-            ),
-        )
+        final, event = settled(part, result, len(self._settled) + 1)
+        self._settled[part.call_id] = final
+        self._journal.record_outcome(final, event)
 
     async def _stop(self, task: asyncio.Task[None]) -> None:
-        """Have running calls stopped and wait for the truth about them, for a while."""
+        """Have running calls stopped and wait for the truth about them, for a while; or let them run on."""
+        if isinstance(self._token.error, HandOver):
+            await stop_task(task)
+            return
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(self._ask_all_to_stop(str(self._token.error)), name="tools.cancel")
             await asyncio.wait({task}, timeout=STOP_WAIT_SECONDS)
@@ -232,9 +242,12 @@ class ToolBatch:
         except (TurnwireError, TimeoutError) as error:
             logger.warning("executor.cancel_failed", extra={"tool": request.tool_name, "cause": str(error)})
 
-    def _close_rest(self) -> None:
-        """Give every call that has no result the one that is true."""
-        for call in self._calls:
+    def close_rest(self) -> None:
+        """Give every call that has no result the one that is true; what is still asked is asked no more."""
+        left = self._open()
+        if any(c.waits for c in left):
+            self._journal.cancel_actions()
+        for call in left:
             begun = call.part.call_id in self._begun
             outcome = ToolOutcome.OUTCOME_UNKNOWN if begun else ToolOutcome.NOT_STARTED
             self._settle(call.part, ExecutionResult(outcome, "", True))
@@ -244,22 +257,3 @@ def _unwrap(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _fitting(result: ExecutionResult) -> ExecutionResult:
-    """Return the result without what an event cannot hold; executors bound their results far below that."""
-    content = cut(result.content, MAX_CONTENT_BYTES)
-    size, kept = 0, 0
-    for part in result.parts:
-        size += len(part.data)
-        if size > MAX_PARTS_BYTES:
-            break
-        kept += 1
-    if content == result.content and kept == len(result.parts):
-        return result
-    note = "\n[The rest of the result was too large to be kept.]"
-    return replace(result, content=content + note, parts=result.parts[:kept])
-
-
-def _refused(call: PlannedCall) -> ExecutionResult:
-    return ExecutionResult(call.outcome, call.refusal, True)

@@ -23,12 +23,12 @@ def add_tokens(a: TokenUsage, b: TokenUsage) -> TokenUsage:
 
 
 class UsageMeter:
-    """Counts what one turn costs."""
+    """Counts what one turn costs, on from what it has cost so far."""
 
-    def __init__(self) -> None:
-        self._tokens: TokenUsage | None = None
-        self._model_calls = 0
-        self.tool_calls = 0
+    def __init__(self, spent: UsageSummary = UsageSummary()) -> None:  # noqa: B008 - frozen
+        self._tokens: TokenUsage | None = spent.tokens if spent.model_calls else None
+        self._model_calls = spent.model_calls
+        self.tool_calls = spent.tool_calls
 
     def add_model_call(self, usage: TokenUsage | None) -> None:
         """Count one attempt at a model call; None when the provider reported nothing."""

@@ -12,13 +12,14 @@ from typing import Any
 from turnwire.core.errors import AlreadyExists, Forbidden, NotFound, WrongState
 from turnwire.extend.actions import Action, ActionKind, ActionState
 from turnwire.extend.events import ActionResolved
-from turnwire.runtime.domain.action import ActionAnswer, ActionKey, Resolution
-from turnwire.runtime.domain.turn import TurnKey
+from turnwire.runtime.domain.action import ActionAnswer, ActionKey, ApprovalTerms, Resolution
+from turnwire.runtime.domain.turn import ThreadKey, TurnKey
 from turnwire.storage.units import Connection, Statement
 
 __all__ = [
     "ACTION_COLUMNS",
     "action_row",
+    "approval_terms",
     "close_statement",
     "expire",
     "get_action",
@@ -150,6 +151,15 @@ def get_action(db: Connection, key: ActionKey) -> Action:
     if row is None:
         raise NotFound(f"there is no {key.name}", reason="ACTION_NOT_FOUND", action=key.name)
     return action_row(row)
+
+
+def approval_terms(db: Connection, thread: ThreadKey) -> ApprovalTerms:
+    """Return by what a thread asks now."""
+    row = db.execute(
+        "SELECT permission_mode FROM threads WHERE scope = ? AND thread_id = ?",
+        (thread.scope, thread.thread_id),
+    ).fetchone()
+    return ApprovalTerms(db.now_ns(), row is not None and row[0] == "auto")
 
 
 def open_actions(db: Connection, key: TurnKey) -> tuple[str, ...]:
