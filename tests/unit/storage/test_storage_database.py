@@ -23,12 +23,17 @@ from turnwire.storage.reader import Reader
 from turnwire.storage.sqlite import connect
 from turnwire.storage.units import Statement, StoreUnavailable
 
-FIRST = (
-    "CREATE TABLE notes (id INTEGER PRIMARY KEY, body TEXT NOT NULL);\nCREATE INDEX by_body ON notes (body);"
-)
+FIRST = "CREATE TABLE notes (body TEXT NOT NULL);\nCREATE INDEX by_body ON notes (body);"
 SECOND = "ALTER TABLE notes ADD COLUMN author TEXT NOT NULL DEFAULT 'nobody';"
 
 MakePackage = Callable[..., str]
+Place = Path | str
+
+
+@pytest.fixture
+def place(fresh_location: Callable[..., Place]) -> Place:
+    """Each test that asks for it runs on each engine."""
+    return fresh_location("")
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fix
 
 
 @asynccontextmanager
-async def opened(path: Path, package: str) -> AsyncIterator[Database]:
+async def opened(path: Place, package: str) -> AsyncIterator[Database]:
     fatal: list[BaseException] = []
     database = database_at(path, package, on_fatal=fatal.append, synchronous="NORMAL")
     async with asyncio.timeout(30):
@@ -62,9 +67,9 @@ async def opened(path: Path, package: str) -> AsyncIterator[Database]:
     assert fatal == []
 
 
-async def test_what_is_written_is_read_and_survives_reopening(tmp_path: Path, package: MakePackage) -> None:
+async def test_what_is_written_is_read_and_survives_reopening(place: Place, package: MakePackage) -> None:
     name = package(m0001_notes=FIRST)
-    path = tmp_path / "deep" / "er" / "runtime.db"
+    path = place / "deep" / "er" / "runtime.db" if isinstance(place, Path) else place
     async with opened(path, name) as database:
         await database.writer.commit([Statement("INSERT INTO notes (body) VALUES (?)", ("hello",))])
         log_id = database.info.log_id
@@ -117,8 +122,8 @@ async def test_deleted_pages_can_be_given_back(tmp_path: Path, package: MakePack
         assert await database.writer.run(lambda db: db.reclaim(1_000)) == before - 100
 
 
-async def test_migrations_run_forward_once_each(tmp_path: Path, package: MakePackage) -> None:
-    path = tmp_path / "store.db"
+async def test_migrations_run_forward_once_each(place: Place, package: MakePackage) -> None:
+    path = place
     async with opened(path, package(m0001_notes=FIRST)) as database:
         await database.writer.commit([Statement("INSERT INTO notes (body) VALUES ('old')")])
     async with opened(path, package(m0001_notes=FIRST, m0002_author=SECOND)) as database:
@@ -127,8 +132,8 @@ async def test_migrations_run_forward_once_each(tmp_path: Path, package: MakePac
         assert database.info.version == 2
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path, package: MakePackage) -> None:
-    path = tmp_path / "store.db"
+async def test_a_newer_schema_is_refused_and_left_alone(place: Place, package: MakePackage) -> None:
+    path = place
     async with opened(path, package(m0001_notes=FIRST, m0002_author=SECOND)):
         pass
     with pytest.raises(WrongState) as caught:
