@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from support import bad_input_control, bad_input_executor, bad_input_threads, bad_input_turns
+from support import (
+    bad_input_actions,
+    bad_input_control,
+    bad_input_executor,
+    bad_input_threads,
+    bad_input_turns,
+)
 from support.bad_input_registry import (
     CASES,
     FAULTS,
@@ -22,6 +28,7 @@ from support.descriptors import ROOT, Method, contract
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MODULES = (
+    bad_input_actions,
     bad_input_control,
     bad_input_executor,
     bad_input_threads,

@@ -9,6 +9,7 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
+from support.bad_input_actions import MISSING_ACTION, answer, asked_once
 from support.bad_input_control import attach_hello, cancel, connect_hello, send
 from support.bad_input_executor import execute
 from support.bad_input_registry import UNSERVED_METHODS, caller_of, request_of
@@ -53,6 +54,12 @@ async def _good(rig: Rig, method: Method) -> Any:
         case "TurnService.ReadToolResult":
             return request_of(method.short, turn=made.turn, call_id=made.result)
         case "TurnService.ListTurns" | "ThreadService.ListMessages":
+            return request_of(method.short, parent=made.thread)
+        case "TurnService.ResolveAction":
+            return answer(await asked_once(rig))
+        case "TurnService.GetAction":
+            return request_of(method.short, name=MISSING_ACTION)
+        case "TurnService.ListActions" | "TurnService.WatchActions":
             return request_of(method.short, parent=made.thread)
         case "ThreadService.GetThread":
             return request_of(method.short, name=made.thread)

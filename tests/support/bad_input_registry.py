@@ -85,10 +85,6 @@ UNSERVED_METHODS = frozenset(
         "ThreadService.SetMessageVisibility",
         "ThreadService.ForkThread",
         "TurnService.ContinueTurn",
-        "TurnService.ResolveAction",
-        "TurnService.GetAction",
-        "TurnService.ListActions",
-        "TurnService.WatchActions",
     }
 )
 

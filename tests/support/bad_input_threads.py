@@ -6,7 +6,6 @@ from support.bad_input_registry import caller_of, case, request_of
 from support.bad_input_rig import BOB, Bad, Rig, new_id
 from support.bad_input_turns import MISSING_THREAD, new_thread
 from support.descriptors import Method
-from turnwire.api.runtime.v1 import thread_pb2
 
 CREATE, GET = "ThreadService.CreateThread", "ThreadService.GetThread"
 LIST, MESSAGES = "ThreadService.ListThreads", "ThreadService.ListMessages"
@@ -41,9 +40,10 @@ async def id_taken(rig: Rig, method: Method) -> Bad:
 
 
 @case("FEATURE_NOT_SERVED", CREATE)
-async def auto_mode(rig: Rig, method: Method) -> Bad:
+async def later_mode(rig: Rig, method: Method) -> Bad:
+    """A permission mode that a later version may have."""
     request = request_of(CREATE)
-    request.thread.permission_mode = thread_pb2.PERMISSION_MODE_AUTO
+    request.thread.permission_mode = 9
     return Bad.of(request)
 
 

@@ -290,7 +290,7 @@ def create_thread_from_proto(request: Any, scope: str) -> NewThreadCommand:
     thread: thread_pb2.Thread = request.thread
     mode = _MODES.get(thread.permission_mode)
     if mode is None:
-        raise bad("thread.permission_mode", "is no known value")
+        raise not_served("thread.permission_mode")
     if request.thread_id:
         require_segment(request.thread_id, "thread_id")
     if len(thread.title) > 256:
