@@ -29,6 +29,7 @@ from turnwire.extend.llm import (
     UsageProvenance,
     UsageSnapshot,
 )
+from turnwire.runtime.action_codec import ACTION_STATES, action_to_proto
 from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
 from turnwire.runtime.domain.resumption import OpenAttempt
 from turnwire.runtime.proto_values import duration, enum_table, timestamp
@@ -301,6 +302,26 @@ def _call_finished(m: pb.TurnEvent, e: ev.ToolCallFinished) -> None:
     )
 
 
+def _action_required(m: pb.TurnEvent, e: ev.ActionRequired) -> None:
+    m.action_required.action.CopyFrom(action_to_proto(e.action))
+
+
+def _action_resolved(m: pb.TurnEvent, e: ev.ActionResolved) -> None:
+    m.action_resolved.CopyFrom(
+        pb.ActionResolved(
+            action=e.action, call_id=e.call_id, state=ACTION_STATES[e.state], resolver=e.resolver
+        )
+    )
+
+
+def _suspended(m: pb.TurnEvent, e: ev.TurnSuspended) -> None:
+    m.turn_suspended.CopyFrom(pb.TurnSuspended(actions=e.actions))
+
+
+def _resumed(m: pb.TurnEvent, e: ev.TurnResumed) -> None:
+    m.turn_resumed.CopyFrom(pb.TurnResumed(episode=e.episode, kind=_EPISODE[e.kind], epoch=e.epoch))
+
+
 def _waiting(m: pb.TurnEvent, e: ev.Waiting) -> None:
     m.waiting.CopyFrom(
         pb.Waiting(what=e.what, wait_duration=duration(e.seconds), next_attempt=e.next_attempt)
@@ -347,7 +368,11 @@ _ARMS: dict[type, Callable[[pb.TurnEvent, Any], None]] = {
     ev.ToolCallStarted: _call_started,
     ev.ToolCallProgress: _progress,
     ev.ToolCallFinished: _call_finished,
+    ev.ActionRequired: _action_required,
+    ev.ActionResolved: _action_resolved,
     ev.Waiting: _waiting,
     ev.Notice: _notice,
+    ev.TurnSuspended: _suspended,
+    ev.TurnResumed: _resumed,
     ev.TurnFinished: _finished,
 }

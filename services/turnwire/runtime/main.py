@@ -1,4 +1,4 @@
-"""The runtime process: opens store and links, ends what a crash left, serves, and drains."""
+"""The runtime process: opens store and links, takes up what nobody runs, serves, and drains."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
+from turnwire.runtime.engine.dispatcher import Dispatcher
 from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.engine.turn import TurnContext
-from turnwire.runtime.event_codec import encode_event, trim_page
+from turnwire.runtime.event_codec import encode_event, open_attempt, trim_page
 from turnwire.runtime.executor_link import ExecutorLink
 from turnwire.runtime.graph_servicer import GraphServicer
+from turnwire.runtime.history_servicer import History
 from turnwire.runtime.models.registry import ModelRegistry
 from turnwire.runtime.roles import ROLES
 from turnwire.runtime.settings import RuntimeSettings
+from turnwire.runtime.store.leases import Leases, LeaseTerms
 from turnwire.runtime.store.pruning import Pruner
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.runtime.thread_servicer import ThreadServicer
@@ -68,20 +71,28 @@ def main() -> int:
 
 @asynccontextmanager
 async def _application(settings: RuntimeSettings, host: Host) -> AsyncIterator[Application]:
+    health = _Health(host)
+    boot = uuid.uuid4().hex
+    terms = LeaseTerms(
+        settings.leases.ttl_seconds, settings.leases.renew_seconds, settings.leases.hung_loop_seconds
+    )
+    leases = Leases(f"{settings.runtime_id}/{boot}", terms, on_hung=health.set_hung)
     database = database_at(
         settings.store.location(settings.data / "runtime.db"),
         "turnwire.runtime",
         on_fatal=_leave_at_once,
-        on_health=lambda healthy: host.health.set(_TURN_SERVICE, healthy),
+        on_health=health.set_stored,
         synchronous=settings.store.synchronous,
         spacing=settings.store.commit_spacing_seconds,
         retry_for=settings.store.retry_seconds,
     )
+    database.writer.every(terms.renew, leases.renew, "leases.renew")
     await database.open()
     models = ModelRegistry(settings.models)
     executor_channel, control_channel = open_link(settings.executor), open_link(settings.control)
     try:
-        async with _Runtime(settings, host, database, models, executor_channel, control_channel) as runtime:
+        runtime = _Runtime(settings, host, database, leases, models, executor_channel, control_channel)
+        async with runtime:
             yield runtime.application()
     finally:
         await models.close()
@@ -100,6 +111,25 @@ def _leave_at_once(error: BaseException) -> None:
     os._exit(STORE_FAILED_EXIT)
 
 
+class _Health:
+    """The turn service serves while its store can be written and its event loop keeps its leases."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._stored = True
+        self._hung = False
+
+    def set_stored(self, healthy: bool) -> None:
+        """Take in whether the store can be written."""
+        self._stored = healthy
+        self._host.health.set(_TURN_SERVICE, self._stored and not self._hung)
+
+    def set_hung(self, hung: bool) -> None:
+        """Take in whether the event loop stood still for too long."""
+        self._hung = hung
+        self._host.health.set(_TURN_SERVICE, self._stored and not self._hung)
+
+
 class _Runtime:
     """Everything of one process, wired."""
 
@@ -108,18 +138,21 @@ class _Runtime:
         settings: RuntimeSettings,
         host: Host,
         database: Database,
+        leases: Leases,
         models: ModelRegistry,
         executor_channel: grpc.aio.Channel,
         control_channel: grpc.aio.Channel,
     ) -> None:
-        boot = uuid.uuid4().hex
         turns = settings.turns
         self._settings = settings
+        self._database = database
+        self._leases = leases
         self.store = TurnStore(
             database,
             encode_event,
             trim_page,
-            f"{settings.runtime_id}/{boot}",
+            leases.owner,
+            read_tail=open_attempt,
             queue_limit=turns.queue_limit,
             heartbeat=turns.heartbeat_seconds,
         )
@@ -132,28 +165,42 @@ class _Runtime:
         self.link = ControlLink(
             control_channel,
             runtime_id=settings.runtime_id,
-            boot_id=boot,
+            boot_id=leases.owner.rpartition("/")[2],
             handler=self.desk,
             on_change=lambda up: host.health.set(_LINK, up),
         )
         context = TurnContext(self.store, models, self.executor, turns.first_feedback_seconds)
         self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
         self.desk.supervisor = self.supervisor
+        self.dispatcher = Dispatcher(self.store, self.supervisor, sweep=settings.leases.sweep_seconds)
+        self.history = History.of(self.store, self.supervisor, self.agents, models, self.executor)
         self.disconnects = DisconnectWatch(self._cancel_unread)
         host.health.set(_LINK, False)
 
     async def __aenter__(self) -> _Runtime:
-        for thread in await self.store.recover():
-            self.supervisor.spawn(self.supervisor.claim(thread), "turn.claim")
+        named = await self._database.claim_name(self._settings.runtime_id)
+        if not named:
+            logger.warning("runtime.name_taken", extra={"runtime_id": self._settings.runtime_id})
+        await self._leases.start(
+            self._database.writer, self.dispatcher.check_ownership, alone=not self.store.shared, named=named
+        )
+        self.store.listen(self.dispatcher)
+        self.dispatcher.start()
         self.link.start()
         pruning = self.pruner.run(self._settings.retention.interval_seconds)
-        self._pruning = self.supervisor.spawn(pruning, "store.prune")
+        self._cleaning = {
+            self.supervisor.spawn(pruning, "store.prune"),
+            self.supervisor.spawn(self.history.deleter.run(), "threads.purge"),
+        }
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._pruning.cancel()
-        await asyncio.wait({self._pruning})
+        for task in self._cleaning:
+            task.cancel()
+        await asyncio.wait(self._cleaning)
+        await self.dispatcher.stop()
         await self.link.stop()
+        await self._leases.stop(self._database.writer)
 
     def _cancel_unread(self, key: TurnKey) -> None:
         self.supervisor.spawn(self.desk.cancel(key, "nobody reads the turn any more"), "turn.cancel_unread")
@@ -179,7 +226,7 @@ class _Runtime:
                 ),
                 Service(
                     thread_service_pb2_grpc.add_ThreadServiceServicer_to_server,
-                    ThreadServicer(self.store, self.agents),
+                    ThreadServicer(self.store, self.agents, self.history),
                 ),
                 Service(
                     agent_service_pb2_grpc.add_AgentServiceServicer_to_server,

@@ -20,10 +20,13 @@ from support.runtime_rig import (
     open_store,
     queued,
     reader,
+    take,
 )
 from turnwire.core.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongState
 from turnwire.extend.events import (
+    EpisodeKind,
     StepCommitted,
+    StepStarted,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
@@ -32,6 +35,7 @@ from turnwire.extend.events import (
 from turnwire.extend.llm import TextDelta
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText
+from turnwire.runtime.domain.resumption import CallState
 from turnwire.runtime.domain.thread import NewThreadCommand
 from turnwire.runtime.domain.turn import BusyPolicy, Disposition, InputPart, ThreadKey, TurnKey
 from turnwire.runtime.store import queries
@@ -87,7 +91,6 @@ async def test_a_request_is_known_after_a_restart(tmp_path: Path) -> None:
         key, journal = (await admit(store, asked)).key, None
         assert journal is None
     async with open_store(path) as store:
-        await store.recover()
         assert (await admit(store, asked)).key == key
         found = await store.find(asked)
         assert found is not None
@@ -333,7 +336,7 @@ async def test_lists_are_of_one_scope_and_go_on_where_they_stopped(store: TurnSt
 # --- restart ---
 
 
-async def test_a_turn_that_a_crash_left_running_ends_truthfully(tmp_path: Path) -> None:
+async def test_a_turn_that_a_crash_left_running_goes_on_where_it_stood(tmp_path: Path) -> None:
     path = tmp_path / "runtime.db"
     async with open_store(path) as store:
         key, journal = await begin(store)
@@ -345,41 +348,74 @@ async def test_a_turn_that_a_crash_left_running_ends_truthfully(tmp_path: Path) 
             done, ToolCallFinished("call-1", "send", ToolOutcome.SUCCEEDED, "sent", False, 0.1, 1, 0)
         )
         journal.record_start(calls[1], ToolCallStarted("call-2", "send", 1, 9.0))
-        waiting = await queued(store, key)
+        await queued(store, key)
         await journal.flush()
     async with open_store(path) as store:
-        assert await store.recover() == [key.thread]
-        found = await history(store, key)
-        assert [e.sequence for e in found] == list(range(1, len(found) + 1))
-        *_, lost, never, finished = found
-        for event, name, order in ((lost, "call-2", 2), (never, "call-3", 3)):
-            assert event.tool_call_finished.call_id == name
-            assert event.tool_call_finished.settle_order == order
-            assert event.tool_call_finished.is_error
-        end_event = finished.turn_finished
-        assert (end_event.stop_reason, end_event.text) == ("error", "working")
-        assert end_event.final_message == f"{key.thread.name}/messages/answer-1"
+        (admitted,) = await take(store)
+        assert admitted.key == key
+        assert admitted.journal is not None
+        assert admitted.journal.epoch == 2
+        found = admitted.resumption
+        assert found is not None
+        assert (found.episode, found.kind, found.step, found.settled) == (2, EpisodeKind.RECOVERY, 1, False)
+        assert (found.message_id, found.part_index, found.last_text) == ("answer-1", 4, "working")
+        assert [(c.part.call_id, c.state) for c in found.calls] == [
+            ("call-1", CallState.FINISHED),
+            ("call-2", CallState.STARTED),
+            ("call-3", CallState.READY),
+        ]
+        assert found.calls[0].part == done
         row = await store.get_turn(key)
-        assert (row.state, row.error_reason, row.epoch) == (TurnState.FAILED, "RUNTIME_RESTARTED", 2)
-        _, answer = await store.transcript(key.thread)
-        outcomes = [p.outcome for p in answer.parts if isinstance(p, CallPart)]
-        assert outcomes == [ToolOutcome.SUCCEEDED, *[ToolOutcome.OUTCOME_UNKNOWN] * 2]
-        assert (answer.open, answer.interrupted_reason) == (False, "error")
-        admitted = await store.claim_next(key.thread)
-        assert admitted is not None
-        assert admitted.key == waiting
+        assert (row.state, row.epoch) == (TurnState.RUNNING, 2)
+        assert await store.claim_next(key.thread) is None
 
 
-async def test_a_second_restart_finds_nothing_to_end(tmp_path: Path) -> None:
+async def test_model_output_of_a_step_that_was_not_committed_is_void_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "runtime.db"
     async with open_store(path) as store:
-        key, _ = await begin(store)
+        key, journal = await begin(store)
+        journal.at(step=1)
+        journal.emit(StepStarted(1, 30, "fake:model"))
+        for word in ("one ", "two ", "three"):
+            journal.emit(TextDelta(word))
+        await journal.flush()
     async with open_store(path) as store:
-        await store.recover()
-        before = await history(store, key)
+        (admitted,) = await take(store)
+        assert admitted.resumption is not None
+        assert (admitted.resumption.step, admitted.resumption.next_attempt) == (0, 2)
+        assert admitted.journal is not None
+        await admitted.journal.finish(DONE, interrupted_reason="", applied=())
+        *_, resumed, reset, _ = await history(store, key)
+        assert (resumed.turn_resumed.episode, resumed.turn_resumed.epoch) == (2, 2)
+        assert (reset.step_reset.from_sequence, reset.step_reset.to_sequence) == (4, 6)
+        assert reset.step_reset.cause == "recovery"
+
+
+async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(tmp_path: Path) -> None:
+    path = tmp_path / "runtime.db"
     async with open_store(path) as store:
-        assert await store.recover() == []
-        assert await history(store, key) == before
+        key, journal = await begin(store)
+        journal.begin_answer("answer-1")
+        journal.commit_step([text("working"), call("call-1")], [StepCommitted("m", ("call-1",))])
+        waiting = await queued(store, key)
+        await journal.flush()
+    for episode in (2, 3, 4):
+        async with open_store(path) as store:
+            (admitted,) = await take(store)
+            assert admitted.resumption is not None
+            assert (admitted.key, admitted.resumption.episode) == (key, episode)
+    async with open_store(path) as store:
+        (admitted,) = await take(store)
+        assert admitted.key == waiting
+        row = await store.get_turn(key)
+        assert (row.state, row.stop_reason) == (TurnState.FAILED, "recovery-exhausted")
+        assert (row.error_reason, row.epoch) == ("RUNTIME_RESTARTED", 5)
+        *_, lost, finished = await history(store, key)
+        assert (lost.tool_call_finished.call_id, lost.tool_call_finished.is_error) == ("call-1", True)
+        assert finished.turn_finished.text == "working"
+        answer = (await store.transcript(key.thread))[1]
+        assert [p.outcome for p in answer.parts if isinstance(p, CallPart)] == [ToolOutcome.OUTCOME_UNKNOWN]
+        assert (answer.open, answer.interrupted_reason) == (False, "error")
 
 
 async def test_a_queue_without_a_running_turn_is_found_after_a_restart(tmp_path: Path) -> None:
@@ -389,9 +425,7 @@ async def test_a_queue_without_a_running_turn_is_found_after_a_restart(tmp_path:
         waiting = await queued(store, key)
         await end(journal)
     async with open_store(path) as store:
-        assert await store.recover() == [key.thread]
-        admitted = await store.claim_next(key.thread)
-        assert admitted is not None
+        (admitted,) = await take(store)
         assert admitted.key == waiting
 
 
@@ -403,7 +437,9 @@ async def test_a_reader_of_a_queued_turn_from_before_a_restart_follows_it_to_its
         key, _ = await begin(store)
         waiting = await queued(store, key)
     async with open_store(path) as store:
-        await store.recover()
+        (former,) = await take(store)
+        assert former.journal is not None
+        await former.journal.finish(DONE, interrupted_reason="", applied=())
         reading = await reader(store, waiting)
         admitted = await store.claim_next(key.thread)
         assert admitted is not None
@@ -428,7 +464,8 @@ async def test_a_reader_of_a_queued_turn_from_before_a_restart_follows_it_to_its
 async def test_a_turn_that_ends_between_the_read_of_its_row_and_the_attach_is_no_hung_reader(
     store: TurnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, journal = await begin(store)
+    key, _ = await begin(store)
+    waiting = await queued(store, key)
     read_row = store.get_turn
     reads = 0
 
@@ -437,15 +474,14 @@ async def test_a_turn_that_ends_between_the_read_of_its_row_and_the_attach_is_no
         row = await read_row(asked)
         reads += 1
         if reads == 1:
-            await end(journal)
+            await store.cancel_queued(waiting, CANCELLED, ())
         return row
 
     monkeypatch.setattr(store, "get_turn", late)
-    del store._logs[key]
-    row, log = await store.follow(key)
-    assert row.state is TurnState.COMPLETED
+    row, log = await store.follow(waiting)
+    assert row.state is TurnState.CANCELLED
     assert log is None
-    assert store.open_logs == 0
+    assert store.open_logs == 1
 
 
 async def test_a_turn_that_is_not_there_cannot_be_followed(store: TurnStore) -> None:

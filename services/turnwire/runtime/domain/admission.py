@@ -11,7 +11,7 @@ from turnwire.runtime.domain.turn import Disposition, TurnKey, TurnSpec
 if TYPE_CHECKING:
     from turnwire.runtime.ports import TurnJournal
 
-__all__ = ["Admitted", "AppliedCommand"]
+__all__ = ["Admitted", "AppliedCommand", "StopNote"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,21 @@ class AppliedCommand:
     command_id: str
     kind: str
     duplicate_of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopNote:
+    """Why a turn is to end at once; stored with the turn until whoever runs it ends it.
+
+    Args:
+        stop_reason: `cancelled` or `superseded`.
+        cause: free text for people.
+        command_id: the control command that asked for it, empty for the runtime's own account.
+    """
+
+    stop_reason: str
+    cause: str = ""
+    command_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +57,9 @@ class Admitted:
     resumption: Resumption | None = None
     # Whether the turn's own message is all that its thread holds, so that there is no history to read.
     first: bool = False
+    # An episode that only ends the turn: no model and no tool is asked any more.
+    stop: StopNote | None = None
+    # The live turn that this one was to replace, for whoever runs it.
+    superseded: TurnKey | None = None
+    # Whether the turn waits though nothing runs in its thread, so that somebody has to look there.
+    idle: bool = False

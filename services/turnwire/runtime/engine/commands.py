@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from turnwire.core.errors import NotFound
+from turnwire.extend.events import TurnState
+from turnwire.runtime.domain.admission import StopNote
 from turnwire.runtime.domain.control import ControlDelivery, ControlOutcome, OutcomeKind
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
 
@@ -21,6 +23,19 @@ _LOOKS = 10
 
 class CommandStore(Protocol):
     """What the desk reads and writes."""
+
+    @property
+    def owner(self) -> str:
+        """Who this process is in the rows of threads."""
+        ...
+
+    async def holder(self, thread: ThreadKey) -> str:
+        """Return the owner in a thread's row, empty when it is free."""
+        ...
+
+    async def request_stop(self, key: TurnKey, note: StopNote) -> bool:
+        """Have the owner of a live turn end it; False when it is not live, or was told before."""
+        ...
 
     async def get_turn(self, key: TurnKey) -> TurnRow:
         """Read a turn. Raises NotFound."""
@@ -52,7 +67,9 @@ class CommandDesk:
         live = self._named_live(delivery)
         if live is not None:
             # What a command did to a turn is stored with the turn's end: there is nothing to look up yet.
-            return await self._cancel_live(live, delivery)
+            outcome = await self._cancel_live(live, delivery)
+            if outcome is not None:
+                return outcome
         known = await self._known(delivery)
         if known is not None:
             return known
@@ -104,23 +121,31 @@ class CommandDesk:
             if live is not None:
                 if delivery.clear_queue:
                     await self._clear_queue(key, delivery)
-                return await self._cancel_live(live, delivery)
-            outcome = await self._cancel_at_rest(key, delivery)
+                outcome = await self._cancel_live(live, delivery)
+            else:
+                outcome = await self._cancel_at_rest(key, delivery)
             if outcome is not None:
                 return outcome
         raise _owned_by_nobody(key)
 
-    async def _cancel_live(self, live: LiveTurn, delivery: ControlDelivery) -> ControlOutcome:
+    async def _cancel_live(self, live: LiveTurn, delivery: ControlDelivery) -> ControlOutcome | None:
+        """Cancel a turn that runs here; None when it left without an end, so that it may be elsewhere."""
         first = live.token.cancel(delivery.cause, delivery.command_id)
         await asyncio.wait({live.finished})
         known = await self._known(delivery)
         if known is not None:
             return known
+        if not (await self._store.get_turn(live.key)).state.terminal:
+            return None
         text = "the turn ended before the command took effect"
         return ControlOutcome("already-finished", turn=live.key.name, message=text if first else "")
 
     async def _cancel_at_rest(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome | None:
-        """Cancel a turn that does not run; None when it left the queue meanwhile: it runs, or has ended."""
+        """Cancel a turn that does not run here; None when it has to be looked at again.
+
+        One that waits in the queue ends at once. One that waits for somebody, or whose owner is dead or has
+        handed it over, is taken up to be ended; one that runs elsewhere is not ours to cancel.
+        """
         try:
             row = await self._store.get_turn(key)
         except NotFound as error:
@@ -132,7 +157,22 @@ class CommandDesk:
         if delivery.clear_queue:
             await self._clear_queue(key, delivery)
         sequence = await self.supervisor.cancel_queued(key, delivery.cause, delivery.command_id)
-        return None if sequence is None else ControlOutcome("applied", key.name, sequence)
+        if sequence is not None:
+            return ControlOutcome("applied", key.name, sequence)
+        if row.state is TurnState.QUEUED or await self._taken_to_end(
+            key, delivery.cause, delivery.command_id
+        ):
+            return None
+        if await self._runs_elsewhere(key):
+            return ControlOutcome("not-applied", turn=key.name, message="another runtime runs the turn")
+        return None
+
+    async def _taken_to_end(self, key: TurnKey, cause: str, command_id: str) -> bool:
+        note = StopNote("cancelled", cause, command_id)
+        return await self.supervisor.claim(key.thread, (key, note))
+
+    async def _runs_elsewhere(self, key: TurnKey) -> bool:
+        return await self._store.holder(key.thread) not in ("", self._store.owner)
 
     async def _clear_queue(self, key: TurnKey, delivery: ControlDelivery) -> None:
         """Cancel what waits behind a turn, before the turn ends: else its end would begin the next one."""
@@ -146,6 +186,7 @@ class CommandDesk:
         Raises:
             NotFound: TURN_NOT_FOUND.
         """
+        # A turn that another process runs is ended by that one, as its row says from now on.
         for _ in range(_LOOKS):
             live = self.supervisor.live.get(key)
             if live is not None:
@@ -153,7 +194,10 @@ class CommandDesk:
                 return
             if await self.supervisor.cancel_queued(key, cause, "") is not None:
                 return
-            if (await self._store.get_turn(key)).state.terminal:
+            if (await self._store.get_turn(key)).state.terminal or await self._taken_to_end(key, cause, ""):
+                return
+            if await self._runs_elsewhere(key):
+                await self._store.request_stop(key, StopNote("cancelled", cause))
                 return
         raise _owned_by_nobody(key)
 

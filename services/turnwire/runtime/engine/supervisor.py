@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from turnwire.core.errors import TurnwireError, Unavailable
 from turnwire.extend.events import TurnFinished, TurnState
-from turnwire.runtime.domain.admission import Admitted, AppliedCommand
+from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
@@ -34,7 +34,7 @@ class LiveTurn:
     epoch: int
     agent: str
     token: CancelToken
-    # Done when the end of the turn is committed, or the turn is lost.
+    # Done when the turn does not run here any more: it ended, waits for somebody, was handed over or lost.
     finished: asyncio.Future[None]
 
 
@@ -46,7 +46,7 @@ class TurnObserver(Protocol):
         ...
 
     def turn_closed(self, key: TurnKey, epoch: int) -> None:
-        """A turn ended or was lost."""
+        """A turn ended, waits for somebody, was handed over or lost."""
         ...
 
 
@@ -122,13 +122,41 @@ class Supervisor:
             if joined is None:
                 raise agent
             return joined
-        steps = command.spec.limits.steps or agent.limits.steps
+        limits = command.spec.limits
         admitted = await self._context.store.admit(
-            command, agent.resource_name, agent.digest, steps, agent.busy_policy
+            command,
+            agent.resource_name,
+            agent.digest,
+            limits.steps or agent.limits.steps,
+            agent.busy_policy,
+            limits.turn_timeout or agent.limits.turn_timeout or 0.0,
         )
         if admitted.journal is not None:
             self._run(agent, admitted, admitted.journal)
+        elif admitted.superseded is not None:
+            self._supersede(admitted.superseded)
+        elif admitted.idle:
+            self.wake(admitted.key.thread)
         return admitted
+
+    def _supersede(self, key: TurnKey) -> None:
+        """End a turn that another one replaces; its row says so already, for whoever else may run it."""
+        live = self._live.get(key)
+        if live is None:
+            self._context.store.hint(key.thread)
+            self.wake(key.thread)
+        else:
+            live.token.fire(StopRequest("superseded", "another turn took its place"))
+
+    def wake(self, thread: ThreadKey) -> None:
+        """Look at a thread where something may wait that nobody runs; never waits itself."""
+        if not self._draining:
+            self.spawn(self.claim(thread), "turn.claim", contextvars.Context())
+
+    @property
+    def room(self) -> int:
+        """Turns that may still be taken."""
+        return 0 if self._draining else max(0, self._max_live - len(self._live))
 
     async def _agent(self, command: StartCommand) -> AgentDefinition | TurnwireError:
         """Return the agent of a new turn, or why there can be none now."""
@@ -156,53 +184,99 @@ class Supervisor:
     ) -> None:
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         live = LiveTurn(admitted.key, journal.epoch, agent.resource_name, CancelToken(), finished)
+        if admitted.stop is not None:
+            _fire(live.token, admitted.stop)
         self._live[admitted.key] = live
         self._observer.turn_opened(admitted.key, journal.epoch)
         runner = TurnRunner(self._context, agent, admitted, journal, live.token)
         self.spawn(self._live_turn(live, runner), f"turn {admitted.key.turn_id}", context)
 
     async def _live_turn(self, live: LiveTurn, runner: TurnRunner) -> None:
+        state = None
         try:
-            await runner.run()
+            state = await runner.run()
         except Exception:
             # A defect at the very end: the turn still ends, once, and its thread goes on.
             logger.exception("turn.abandoned", extra={"turn": live.key.name})
-            await self._context.store.abandon(live.key, "the turn could not be ended the regular way")
+            await self._abandon(live.key, live.epoch, "the turn could not be ended the regular way")
+            state = TurnState.FAILED
         finally:
-            del self._live[live.key]
+            self._context.store.let_go(live.key, live.epoch)
+            if self._live.get(live.key) is live:
+                del self._live[live.key]
             live.finished.set_result(None)
             self._observer.turn_closed(live.key, live.epoch)
             self._settle_idle()
-        await self.claim(live.key.thread)
+        await self._go_on(live.key.thread, state is not None and state.terminal)
 
-    async def claim(self, thread: ThreadKey) -> None:
-        """Run the next queued turn of a thread, if there is one and the thread is idle."""
-        while not self._draining:
-            admitted = await self._context.store.claim_next(thread)
-            if admitted is None or admitted.journal is None:
-                return
-            try:
-                agent = self._agents.get(admitted.key.scope, admitted.agent)
-            except TurnwireError as error:
-                end = TurnFinished(
-                    TurnState.FAILED, "error", 0.0, 0, error_reason=error.reason, error_text=error.message
-                )
-                await admitted.journal.finish(end, interrupted_reason="", applied=())
-                continue
-            # Nothing of the turn that ended before, such as its trace or its caller, belongs to this one.
-            self._run(agent, admitted, admitted.journal, contextvars.Context())
-            return
+    async def _abandon(self, key: TurnKey, epoch: int, text: str, reason: str = "INTERNAL") -> None:
+        await self._context.store.abandon(key, epoch, text, reason)
+
+    async def _go_on(self, thread: ThreadKey, ended: bool) -> None:
+        """Run what is next in a thread: behind a turn that ended, or that turn if it was woken meanwhile."""
+        if ended and not self._draining:
+            self._take(await self._context.store.claim_next(thread))
+        elif not ended:
+            await self.claim(thread)
+
+    async def claim(self, thread: ThreadKey, stop: tuple[TurnKey, StopNote] | None = None) -> bool:
+        """Run what there is to run in a thread that nobody has; tells whether there was something.
+
+        With `stop` only that turn is taken, and only to end it.
+        """
+        if self._draining:
+            return False
+        return await self._whole(self._claim(thread, stop), "turn.claim")
+
+    async def _claim(self, thread: ThreadKey, stop: tuple[TurnKey, StopNote] | None) -> bool:
+        return self._take(await self._context.store.claim(thread, stop))
+
+    def _take(self, admitted: Admitted | None) -> bool:
+        if admitted is None or admitted.journal is None:
+            return False
+        key, epoch = admitted.key, admitted.journal.epoch
+        try:
+            agent = self._agents.get(key.scope, admitted.agent)
+        except TurnwireError as error:
+            self.spawn(self._unrunnable(key, epoch, error), "turn.unrunnable", contextvars.Context())
+            return True
+        # Nothing of the turn that ended before, such as its trace or its caller, belongs to this one.
+        self._run(agent, admitted, admitted.journal, contextvars.Context())
+        return True
+
+    async def _unrunnable(self, key: TurnKey, epoch: int, error: TurnwireError) -> None:
+        await self._abandon(key, epoch, error.message, error.reason)
+        await self._go_on(key.thread, True)
+
+    def running(self) -> Mapping[TurnKey, int]:
+        """Return the turns that run here, with their epochs."""
+        return {key: live.epoch for key, live in self._live.items()}
+
+    def lose(self, lost: Mapping[TurnKey, int]) -> None:
+        """Stop what runs here at these epochs: somebody else has it."""
+        for key, epoch in lost.items():
+            live = self._live.get(key)
+            if live is not None and live.epoch == epoch:
+                logger.warning("turn.lost", extra={"turn": key.name, "epoch": epoch})
+                self._context.store.lose(key, epoch)
+                live.token.hand_over()
+
+    def stop(self, key: TurnKey, note: StopNote) -> None:
+        """End a turn that runs here because its row says so."""
+        live = self._live.get(key)
+        if live is not None:
+            _fire(live.token, note)
 
     def spawn(
-        self, work: Coroutine[Any, Any, None], name: str, context: contextvars.Context | None = None
-    ) -> asyncio.Task[None]:
+        self, work: Coroutine[Any, Any, object], name: str, context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any]:
         """Run `work` beside everything else; its failure is logged."""
         task = asyncio.create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("task.failed", extra={"task": task.get_name()}, exc_info=task.exception())
@@ -218,11 +292,11 @@ class Supervisor:
         return await self._context.store.cancel_queued(key, event, applied)
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new turns, wait for the running ones, and end what is left truthfully."""
+        """Refuse new turns, wait for the running ones, and hand over what is left: it goes on elsewhere."""
         self._draining = True
         if not await self._wait_idle(seconds):
             for live in tuple(self._live.values()):
-                live.token.fire(StopRequest("error", "the runtime was stopped while the turn was running"))
+                live.token.hand_over()
             await self._wait_idle(10.0)
 
     async def _wait_idle(self, seconds: float) -> bool:
@@ -234,3 +308,10 @@ class Supervisor:
     def _settle_idle(self) -> None:
         if not (self._live or self._starting) and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+
+def _fire(token: CancelToken, note: StopNote) -> None:
+    if note.stop_reason == "cancelled":
+        token.cancel(note.cause, note.command_id)
+    else:
+        token.fire(StopRequest(note.stop_reason, note.cause))

@@ -1,22 +1,20 @@
-"""What a start finds: turns that a dead owner left running end truthfully, and nothing is run again."""
+"""Ends of turns that are written without a runner: truthful, once, and with a result for each call."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnwire.core.text import cut
 from turnwire.extend.events import ToolCallFinished, ToolOutcome, TurnEvent, TurnFinished, TurnState
 from turnwire.runtime.domain.admission import AppliedCommand
-from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, ThreadKey, TurnKey
-from turnwire.runtime.store.admission import EncodePage
-from turnwire.runtime.store.journal import finish_statements
+from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES, TurnKey
+from turnwire.runtime.store.actions import close_statement
+from turnwire.runtime.store.claimed import EncodePage
+from turnwire.runtime.store.finish import finish_statements
 from turnwire.storage.units import Connection
 
-__all__ = ["RESTARTED_TEXT", "abandon", "end_turn", "recover"]
-
-RESTARTED_TEXT = "the runtime was restarted while the turn was running"
+__all__ = ["EXHAUSTED", "Loss", "abandon", "end_left", "end_turn"]
 
 _UNKNOWN = "The runtime was restarted while the call was running: nobody knows how it ended."
 
@@ -48,77 +46,75 @@ def end_turn(
     return page
 
 
-def recover(db: Connection, encode_page: EncodePage) -> Sequence[ThreadKey]:
-    """End every running turn of the file and return the threads that have turns to claim."""
-    rows = db.execute(
-        "SELECT t.scope, t.thread_id, t.turn_id, h.next_sequence, t.step, t.start_time FROM turns t"
-        " JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id WHERE t.state = 'running'"
-    ).fetchall()
-    for scope, thread_id, turn_id, next_sequence, step, start_time in rows:
-        key = TurnKey(scope, thread_id, turn_id)
-        left = _Left(key, next_sequence, step, start_time)
-        _end_left(db, left, "RUNTIME_RESTARTED", RESTARTED_TEXT, encode_page)
-    return [
-        ThreadKey(*row)
-        for row in db.execute(
-            "SELECT DISTINCT q.scope, q.thread_id FROM turns q JOIN threads t"
-            " ON t.scope = q.scope AND t.thread_id = q.thread_id"
-            " WHERE q.state = 'queued' AND t.live_turn = ''"
-        )
-    ]
-
-
 def abandon(
-    db: Connection, key: TurnKey, text: str, encode_page: EncodePage
+    db: Connection, key: TurnKey, epoch: int, loss: Loss, encode_page: EncodePage
 ) -> tuple[int, int, bytes] | None:
-    """End one turn that nobody can end the regular way; returns its last page, None when it has ended."""
+    """End one turn that nobody can end the regular way; returns its last page.
+
+    None when it has ended, or is no longer the one of this epoch.
+    """
+    db.execute(
+        "UPDATE threads SET version = version WHERE scope = ? AND thread_id = ?", (key.scope, key.thread_id)
+    )
     row = db.execute(
-        "SELECT h.next_sequence, t.step, t.start_time FROM turns t"
-        " JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id"
+        "SELECT h.epoch FROM turns t JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id"
         " WHERE t.scope = ? AND t.thread_id = ? AND t.turn_id = ? AND t.state = 'running'",
         (key.scope, key.thread_id, key.turn_id),
     ).fetchone()
-    return None if row is None else _end_left(db, _Left(key, *row), "INTERNAL", text, encode_page)
+    if row is None or row[0] != epoch:
+        return None
+    return end_left(db, key, loss, encode_page)
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
-    """A running turn without a runner."""
+class Loss:
+    """Why a turn that nobody can run any more has failed."""
 
-    key: TurnKey
-    next_sequence: int
-    step: int
-    start_time: int
+    stop_reason: str
+    error_reason: str
+    text: str
 
 
-def _end_left(
-    db: Connection, left: _Left, reason: str, text: str, encode_page: EncodePage
-) -> tuple[int, int, bytes]:
-    key = left.key
-    # A new epoch, so that whatever the former runner still has under way is refused.
-    db.execute(
-        "UPDATE threads SET epoch = epoch + 1 WHERE scope = ? AND thread_id = ?", (key.scope, key.thread_id)
-    )
-    db.execute(
-        "UPDATE turn_heads SET epoch = epoch + 1 WHERE scope = ? AND turn_id = ?", (key.scope, key.turn_id)
-    )
-    calls = _close_calls(db, key)
+EXHAUSTED = Loss(
+    "recovery-exhausted",
+    "RUNTIME_RESTARTED",
+    "the runtime died again and again while it worked on this step of the turn",
+)
+
+
+def end_left(db: Connection, key: TurnKey, loss: Loss, encode_page: EncodePage) -> tuple[int, int, bytes]:
+    """End a running turn without a runner, with a result for each open call; returns the page.
+
+    The thread's row is locked. A new epoch refuses whatever the former runner still has under way.
+    """
+    place = (key.scope, key.thread_id)
+    db.execute("UPDATE threads SET epoch = epoch + 1 WHERE scope = ? AND thread_id = ?", place)
+    (first,) = db.execute(
+        "UPDATE turn_heads SET epoch = epoch + 1 WHERE scope = ? AND turn_id = ? RETURNING next_sequence",
+        (key.scope, key.turn_id),
+    ).fetchone()
+    step, start_time = db.execute(
+        "SELECT step, start_time FROM turns WHERE scope = ? AND thread_id = ? AND turn_id = ?",
+        (*place, key.turn_id),
+    ).fetchone()
+    now = db.now_ns()
+    calls = _close_calls(db, key, now)
     message_id, answer = _answer_so_far(db, key)
     kept = cut(answer, MAX_FINISHED_TEXT_BYTES)
     end = TurnFinished(
         state=TurnState.FAILED,
-        stop_reason="error",
-        elapsed=max(0.0, (time.time_ns() - left.start_time) / 1e9),
-        steps=left.step,
+        stop_reason=loss.stop_reason,
+        elapsed=max(0.0, (now - start_time) / 1e9),
+        steps=step,
         final_message=f"{key.thread.name}/messages/{message_id}" if message_id else "",
         text=kept,
         text_truncated=len(kept) < len(answer),
-        error_reason=reason,
-        error_text=text,
+        error_reason=loss.error_reason,
+        error_text=loss.text,
     )
     events: Sequence[TurnEvent] = [*calls, end]
-    page = end_turn(db, key, left.next_sequence, events, end, "error", (), encode_page)
-    return left.next_sequence, left.next_sequence + len(events) - 1, page
+    page = end_turn(db, key, first, events, end, "error", (), encode_page)
+    return first, first + len(events) - 1, page
 
 
 def _answer_so_far(db: Connection, key: TurnKey) -> tuple[str, str]:
@@ -138,8 +134,10 @@ def _answer_so_far(db: Connection, key: TurnKey) -> tuple[str, str]:
     return row[0], part[0] if part is not None else ""
 
 
-def _close_calls(db: Connection, key: TurnKey) -> Sequence[ToolCallFinished]:
-    """Give every call without a result the one that is true."""
+def _close_calls(db: Connection, key: TurnKey, now: int) -> Sequence[ToolCallFinished]:
+    """Give every call without a result the one that is true; nobody is asked anything any more."""
+    closing = close_statement(key, now)
+    db.execute(closing.sql, closing.params)
     rows = db.execute(
         "SELECT c.call_id, c.tool_name, c.call_index, (SELECT count(*) FROM tool_calls f"
         " WHERE f.scope = c.scope AND f.thread_id = c.thread_id AND f.message_id = c.message_id"
@@ -151,8 +149,7 @@ def _close_calls(db: Connection, key: TurnKey) -> Sequence[ToolCallFinished]:
     events = []
     # Only the last step can have open calls.
     for order, (call_id, tool_name, index, settled) in enumerate(rows, 1):
-        # A call that was ready may have been started in the moment of the crash: only the executor's ledger
-        # knows, and nothing is run again, so both ends are told as unknown.
+        # A call that was ready may have been started in the moment of the death: only the executor knows.
         db.execute(
             "UPDATE tool_calls SET state = 'finished', outcome = ?, content = ?, is_error = 1"
             " WHERE scope = ? AND thread_id = ? AND call_id = ?",

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from turnwire.extend.events import TurnEvent, TurnFinished
-from turnwire.runtime.domain.action import ActionAnswer, Resolution
-from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
+from turnwire.runtime.domain.action import ActionAnswer, ApprovalTerms, Resolution
+from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
 from turnwire.runtime.domain.turn import (
@@ -20,35 +17,29 @@ from turnwire.runtime.domain.turn import (
     TurnRow,
     fingerprint_of,
 )
-from turnwire.runtime.store import claims, queries, recovery, threads
-from turnwire.runtime.store.action_watch import ActionWatch
+from turnwire.runtime.store import queries, threads
+from turnwire.runtime.store.actions import approval_terms, resolve
 from turnwire.runtime.store.admission import AdmitInput, AdmittedKey, Raced, admit, find
-from turnwire.runtime.store.claimed import Claimant, Claimed, ReadTail
-from turnwire.runtime.store.journal import Journal
+from turnwire.runtime.store.claimed import ReadTail
 from turnwire.runtime.store.log import EncodeEvent, TurnLog
-from turnwire.runtime.store.logs import Logs, read_heads
+from turnwire.runtime.store.ownership import Ownership
 from turnwire.runtime.store.reader import LogReader, ReaderTicker, TrimPage
-from turnwire.runtime.store.thread_watch import ThreadWatch
 from turnwire.storage.database import Database
-from turnwire.storage.units import Connection
 
 __all__ = ["TurnStore"]
 
-T = TypeVar("T")
 
-
-class TurnStore:
+class TurnStore(Ownership):
     """Threads, turns and logs of one runtime process.
 
     Args:
         database: open, with the runtime's schema.
         encode: makes the bytes of one event inside a page.
         trim: cuts a page to the events above a sequence.
-        read_tail: reads from pages what of a turn is open, for a turn that is taken up again.
         owner: `{runtime_id}/{boot id}`, stored with each claim.
+        read_tail: reads from pages what of a turn is open, for a turn that is taken up again.
         queue_limit: most turns that wait in one thread.
         heartbeat: seconds after which a silent reader is sent a heartbeat.
-        shared: whether other processes write to the store too.
     """
 
     def __init__(
@@ -56,29 +47,15 @@ class TurnStore:
         database: Database,
         encode: EncodeEvent,
         trim: TrimPage,
-        read_tail: ReadTail,
         owner: str,
         *,
+        read_tail: ReadTail,
         queue_limit: int = 50,
         heartbeat: float = 20.0,
-        shared: bool = False,
     ) -> None:
-        self._database = database
-        self._encode = encode
+        super().__init__(database, encode, owner, read_tail, ReaderTicker(heartbeat))
         self._trim = trim
-        self._owner = owner
-        self._claimant = Claimant(owner, self._encode_page, read_tail)
         self._queue_limit = queue_limit
-        self._shared = shared
-        self._logs = Logs(lambda key, epoch, sequence: TurnLog(database.writer, encode, key, epoch, sequence))
-        # Threads in which turns wait, and admissions under way by thread: as long as no other process writes
-        # to the store, the end of any other turn has nothing to look for.
-        self._waiting: set[ThreadKey] = set()
-        self._admitting: Counter[ThreadKey] = Counter()
-        self.ticker = ReaderTicker(heartbeat)
-        # Whoever changes a thread tells it, after the commit.
-        self.watch = ThreadWatch(self.read, self.ticker)
-        self.actions = ActionWatch(self.read, self.ticker)
 
     @property
     def log_id(self) -> str:
@@ -91,36 +68,13 @@ class TurnStore:
         return self._database.writer.healthy
 
     @property
-    def owner(self) -> str:
-        """`{runtime_id}/{boot id}` of this process."""
-        return self._owner
-
-    @property
-    def shared(self) -> bool:
-        """Whether other processes write to the store too."""
-        return self._shared
-
-    @property
     def open_logs(self) -> int:
         """Turns that are not at their end and have a log in memory."""
         return len(self._logs)
 
-    async def read(self, query: Callable[[Connection], T]) -> T:
-        """Run one of `queries` in a short read transaction."""
-        return await self._database.reader.read(query)
-
-    async def change(self, thread: ThreadKey, write: Callable[[Connection], T]) -> T:
-        """Run a read-modify-write transaction on one thread and wake its watchers."""
-        result = await self._database.writer.run(write)
-        self.watch.changed(thread)
-        return result
-
     async def resolve_action(self, given: ActionAnswer) -> Resolution:
         """Take an answer to an action in. Raises what `actions.resolve` does."""
-        thread = given.key.turn.thread
-        resolution = await self.change(thread, lambda db: actions.resolve(db, given))
-        self.actions.changed(thread.scope)
-        return resolution
+        return await self.change(given.key.turn.thread, lambda db: resolve(db, given))
 
     async def admit(
         self,
@@ -165,7 +119,9 @@ class TurnStore:
     async def _admitted(self, given: AdmitInput) -> AdmittedKey:
         while True:
             try:
-                return await self._database.writer.run(lambda db: admit(db, given, self._encode_page))
+                admitted = await self._database.writer.run(lambda db: admit(db, given, self._encode_page))
+                self._changed(admitted.key.thread)
+                return admitted
             except Raced:
                 # The other one is committed: the next look finds its turn.
                 continue
@@ -183,114 +139,6 @@ class TurnStore:
         """Return `agents/{agent}` of a thread. Raises NotFound (THREAD_NOT_FOUND)."""
         return (await self.read(lambda db: queries.get_thread(db, thread))).agent
 
-    async def claim_next(self, thread: ThreadKey) -> Admitted | None:
-        """Claim what is next in a thread whose turn has just ended here, if there is anything."""
-        if self._shared:
-            # A read, on a thread of its own: most ends have nothing behind them.
-            if not await self.read(lambda db: queries.queued_turns(db, thread)):
-                return None
-        elif thread not in self._waiting and thread not in self._admitting:
-            return None
-        return await self.claim(thread)
-
-    async def claim(self, thread: ThreadKey, stop: tuple[TurnKey, StopNote] | None = None) -> Admitted | None:
-        """Claim what is to be run in a thread that nobody has, or whose owner is dead. See `claims.claim`."""
-        while True:
-            found = await self._database.writer.run(
-                lambda db: claims.claim(db, thread, self._claimant, stop)
-            )
-            if found.more:
-                self._waiting.add(thread)
-            elif found is not claims.NOTHING:
-                self._waiting.discard(thread)
-            if found.claimed is not None:
-                return self._taken(found.claimed)
-            if found.ended is None:
-                return None
-            self._logs.ended(*found.ended)
-
-    async def claimable(self, limit: int) -> Sequence[ThreadKey]:
-        """Return threads in which something may be claimed."""
-        return await self.read(lambda db: claims.claimable(db, limit, self._owner))
-
-    async def next_due(self) -> float | None:
-        """Return the seconds until the next lease of others, or wait of a turn, runs out; None without one."""
-        return await self.read(lambda db: claims.next_due(db, self._owner))
-
-    async def owned(self) -> dict[TurnKey, int]:
-        """Return the turns that this process still owns, with their epochs."""
-        return await self.read(lambda db: claims.owned(db, self._owner))
-
-    async def stops(self) -> Sequence[tuple[TurnKey, StopNote]]:
-        """Return the turns of this process that somebody elsewhere wants to end."""
-        return await self.read(lambda db: claims.stops(db, self._owner))
-
-    async def request_stop(self, key: TurnKey, note: StopNote) -> bool:
-        """Have the owner of a live turn end it; False when it is not live, or was told before."""
-        return await self._database.writer.run(lambda db: claims.request_stop(db, key, note))
-
-    def lose(self, key: TurnKey, epoch: int) -> None:
-        """Let go of a turn that is owned here at an epoch below `epoch`: it is somebody else's."""
-        self._logs.lose(key, epoch)
-
-    def _taken(self, claimed: Claimed) -> Admitted:
-        log = self._logs.own(claimed)
-        return Admitted(
-            claimed.key,
-            claimed.spec,
-            Disposition.STARTED,
-            Journal(log, lambda: self._logs.forget(log)),
-            claimed.agent,
-            claimed.max_steps,
-            claimed.time_left,
-            claimed.resumption,
-            claimed.first,
-            claimed.stop,
-        )
-
-    async def look_after_watched(self) -> None:
-        """Read how far the turns have come that somebody here waits on and another process may run."""
-        keys = self._logs.watched()
-        if keys:
-            for key, last, terminal in await self.read(lambda db: read_heads(db, keys)):
-                self._logs.moved(key, last, terminal)
-
-    def _encode_page(self, key: TurnKey, first: int, events: Sequence[TurnEvent]) -> bytes:
-        now = self.ticker.wall_time()
-        return b"".join(
-            self._encode(key.name, (first + i, now, (1, 0, 0), event)) for i, event in enumerate(events)
-        )
-
-    async def cancel_queued(
-        self, key: TurnKey, event: TurnFinished, applied: Sequence[AppliedCommand]
-    ) -> int | None:
-        """End a turn that still waits in the queue; returns the last sequence, None when it waits no more."""
-
-        def cancel(db: Connection) -> tuple[int, bytes] | None:
-            sequence = claims.leave_queue(db, key)
-            if sequence is None:
-                return None
-            return sequence, recovery.end_turn(
-                db, key, sequence, [event], event, "", applied, self._encode_page
-            )
-
-        result = await self._database.writer.run(cancel)
-        if result is None:
-            return None
-        sequence, page = result
-        self._logs.ended(key, (sequence, sequence, page))
-        return sequence
-
-    async def abandon(self, key: TurnKey, epoch: int, text: str) -> None:
-        """End a turn that its runner left without an end, as failed; unless it ended, or is another owner's."""
-        page = await self._database.writer.run(
-            lambda db: recovery.abandon(db, key, epoch, text, self._encode_page)
-        )
-        if page is not None:
-            self._logs.ended(key, page)
-        else:
-            self.lose(key, epoch + 1)
-
     def send_away(self) -> None:
         """End every reader, and every wait for an end, that has all there is: the process leaves."""
         self.ticker.send_away()
@@ -300,6 +148,10 @@ class TurnStore:
     async def wait_for_end(self, log: TurnLog, seconds: float) -> None:
         """Wait until a turn has ended, for so long at most, or until the process leaves."""
         await log.wait_finished(seconds, lambda: self.ticker.leaving)
+
+    async def approval_terms(self, thread: ThreadKey) -> ApprovalTerms:
+        """Return by what a thread asks for approvals now."""
+        return await self.read(lambda db: approval_terms(db, thread))
 
     async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
         """Return the visible messages of a thread, oldest first."""
@@ -342,10 +194,17 @@ class TurnStore:
         # The turn may have moved on, even ended, before its log was there to hear of it.
         row = await self.get_turn(key)
         if not log.epoch:
-            self._logs.moved(key, row.last_sequence, row.state.terminal)
+            self._logs.moved(key, row.last_sequence, row.state)
         return (row, None) if row.state.terminal and not log.epoch else (row, log)
 
-    def reader(self, key: TurnKey, log: TurnLog | None, after_sequence: int, until: int) -> LogReader:
+    def reader(
+        self,
+        key: TurnKey,
+        log: TurnLog | None,
+        after_sequence: int,
+        until: int,
+        follow_while_waiting: bool = False,
+    ) -> LogReader:
         """Return a reader of a turn's pages above `after_sequence`.
 
         Args:
@@ -353,8 +212,9 @@ class TurnStore:
             log: its live log; None for a turn that has ended.
             after_sequence: last sequence the reader has.
             until: for a turn that has ended, its last sequence.
+            follow_while_waiting: whether it goes on while the turn waits for somebody.
         """
-        return LogReader(self, key, log, after_sequence, until, self._trim)
+        return LogReader(self, key, log, after_sequence, until, self._trim, follow_while_waiting)
 
     async def pages_after(self, key: TurnKey, after_sequence: int) -> Sequence[tuple[int, int, bytes]]:
         """Read committed pages back, about 256 KiB of them."""
