@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwire.core.errors import InvalidRequest
 from turnwire.runtime.paging import page_size, parse_filter, read_token, write_token
+from turnwire.runtime.store.rows import encode
 
 FIELDS = {
     "state": ("t.state", "word"),
@@ -56,8 +60,24 @@ def test_terms_are_joined_and_labels_are_read_from_their_column() -> None:
         'state=RUNNING AND label.team/a="search it" AND create_time>=2024-01-02', FIELDS, "t.labels"
     )
     sql, values = where.sql()
-    assert sql == " AND t.state = ? AND json_extract(t.labels, '$.\"team/a\"') = ? AND t.create_time >= ?"
-    assert values == ("running", "search it", 1_704_153_600_000_000_000)
+    assert sql == " AND t.state = ? AND replace(t.labels, ?, '') <> t.labels AND t.create_time >= ?"
+    assert values == ("running", '"team/a":"search it"', 1_704_153_600_000_000_000)
+
+
+_KEYS = st.text("ab.:", min_size=1, max_size=3).filter(lambda key: ":" not in key)
+_VALUES = st.text('ab:,"\\{}é', max_size=6)
+
+
+@given(st.dictionaries(_KEYS, _VALUES, max_size=3), _KEYS, _VALUES.filter(lambda text: '"' not in text))
+def test_a_label_is_found_in_the_json_text_where_it_stands_and_nowhere_else(
+    labels: dict[str, str], key: str, value: str
+) -> None:
+    sql, values = parse_filter(f'label.{key}="{value}"', FIELDS, "t.labels").sql()
+    with closing(sqlite3.connect(":memory:")) as db:
+        (found,) = db.execute(
+            f"SELECT count(*) FROM (SELECT ? AS labels) t WHERE 1 = 1{sql}", (encode(labels), *values)
+        ).fetchone()
+    assert bool(found) == (labels.get(key) == value)
 
 
 def test_an_empty_filter_is_everything() -> None:
