@@ -158,8 +158,11 @@ class PgSession:
             sent = self._send(db)
             self._hear(db)
             with self._lock:
-                if self._stop and not self._words:
-                    return
+                ending = self._stop and not self._words
+            if ending:
+                # At once, not when the server has noticed that the connection is gone.
+                db.execute("SELECT pg_advisory_unlock_all()")
+                return
             if sent:
                 time.sleep(_SPACING_SECONDS)  # what comes meanwhile goes out together
             waiting = _NAME_SECONDS * 1000 if self._missing else None
