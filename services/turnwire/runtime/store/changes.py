@@ -65,11 +65,15 @@ class ChangePage:
 _Mark = tuple[int, ChangeKind, str]
 
 
-def read_changes(db: Connection, key: ThreadKey, after_version: int, *, opened: bool) -> ChangePage:
+def read_changes(
+    db: Connection, key: ThreadKey, after_version: int, *, told: int | None = None
+) -> ChangePage:
     """Return the changes above a version, the lowest first.
 
     Args:
-        opened: whether the watcher has read before: then a deleted thread is its last change.
+        told: the version up to which this watcher was told everything, at or below `after_version`; messages
+            that were created later are new to it. None for one that has not read before; to others a deleted
+            thread is its last change.
 
     Raises:
         NotFound: THREAD_NOT_FOUND; THREAD_DELETED for a watcher that comes too late.
@@ -83,7 +87,7 @@ def read_changes(db: Connection, key: ThreadKey, after_version: int, *, opened: 
     if row is None:
         raise NotFound(f"there is no {key.name}", reason="THREAD_NOT_FOUND", thread=key.name)
     version, queue_version, metadata_version, snapshot_version, delete_time = row
-    if delete_time is not None and not opened:
+    if delete_time is not None and told is None:
         raise NotFound(f"{key.name} was deleted", reason="THREAD_DELETED", thread=key.name)
     if after_version > version:
         raise Expired(
@@ -97,7 +101,7 @@ def read_changes(db: Connection, key: ThreadKey, after_version: int, *, opened: 
         return ChangePage([Change(version, ChangeKind.RESNAPSHOT)], version)
     if after_version == version:
         return ChangePage((), version)
-    marks = list(_row_marks(db, key, after_version))
+    marks = list(_row_marks(db, key, after_version, after_version if told is None else told))
     if queue_version > after_version:
         marks.append((queue_version, ChangeKind.QUEUE_CHANGED, ""))
     if metadata_version > after_version:
@@ -105,7 +109,7 @@ def read_changes(db: Connection, key: ThreadKey, after_version: int, *, opened: 
     return _page(db, key, heapq.nsmallest(MAX_CHANGES + 1, marks, key=lambda mark: mark[0]), version)
 
 
-def _row_marks(db: Connection, key: ThreadKey, after: int) -> Iterator[_Mark]:
+def _row_marks(db: Connection, key: ThreadKey, after: int, told: int) -> Iterator[_Mark]:
     """Give the changed messages and turns, more of them than a page holds at most."""
     place = (key.scope, key.thread_id, after, MAX_CHANGES + 1)
     for version, message_id, created in db.execute(
@@ -113,7 +117,7 @@ def _row_marks(db: Connection, key: ThreadKey, after: int) -> Iterator[_Mark]:
         " AND change_version > ? AND visibility <> 'superseded' ORDER BY change_version LIMIT ?",
         place,
     ):
-        added = created > after
+        added = created > told
         yield version, ChangeKind.MESSAGE_ADDED if added else ChangeKind.MESSAGE_CHANGED, message_id
     for (version,) in db.execute(
         "SELECT DISTINCT change_version FROM messages WHERE scope = ? AND thread_id = ?"

@@ -138,12 +138,13 @@ class ThreadReader(AttachedReader):
 
     async def _changes(self) -> AsyncIterator[Change | None]:
         loop = asyncio.get_running_loop()
-        opened = False
+        told = None
         while True:
             wakes = self._watched.wakes
-            read = partial(read_changes, key=self.thread, after_version=self._cursor, opened=opened)
-            page = await self._watch.read(read)
-            opened = True
+            page = await self._watch.read(
+                partial(read_changes, key=self.thread, after_version=self._cursor, told=told)
+            )
+            told = self._cursor if told is None else told
             for change in page.changes:
                 self._cursor = change.version
                 self._sent_at = loop.time()
@@ -152,7 +153,7 @@ class ThreadReader(AttachedReader):
                     return
             if page.more:
                 continue
-            self._cursor = page.version
+            told = self._cursor = page.version
             self._watched.version = max(self._watched.version, page.version)
             if self._watched.wakes != wakes:
                 continue
