@@ -36,7 +36,7 @@ DELETED = "deleted"
 _OF_THREAD = "scope = ? AND thread_id = ?"
 _LOCK = (
     f"UPDATE threads SET version = version WHERE {_OF_THREAD}"
-    " RETURNING version, live_turn, delete_time IS NOT NULL"
+    " RETURNING version, live_turn, delete_time"
 )
 # What a thread consists of beside its turns, each table with the rest of its key.
 _CONTENT = (
@@ -68,9 +68,9 @@ def begin_deletion(
     row = db.execute(_LOCK, (thread.scope, thread.thread_id)).fetchone()
     if row is None:
         raise NotFound(f"there is no {thread.name}", reason="THREAD_NOT_FOUND", thread=thread.name)
-    version, live_turn, deleted = row
+    version, live_turn, delete_time = row
     live = TurnKey(thread.scope, thread.thread_id, live_turn) if live_turn else None
-    if deleted:
+    if delete_time is not None:
         return Deletion(version, live), ()
     if expected_version is not None and expected_version != version:
         raise Conflict(
@@ -108,8 +108,8 @@ def _ask_to_end(db: Connection, key: TurnKey) -> bool:
 
 def seal(db: Connection, thread: ThreadKey, encode_page: EncodePage) -> tuple[int, Ending | None]:
     """Shut out whoever still runs a turn of a deleted thread; returns the version and the turn's end."""
-    version, live_turn, deleted = db.execute(_LOCK, (thread.scope, thread.thread_id)).fetchone()
-    if not deleted or not live_turn:
+    version, live_turn, delete_time = db.execute(_LOCK, (thread.scope, thread.thread_id)).fetchone()
+    if delete_time is None or not live_turn:
         return version, None
     live = TurnKey(thread.scope, thread.thread_id, live_turn)
     ending = end_by_edit(db, live, DELETED, encode_page)
@@ -171,6 +171,8 @@ def _purge_turns(db: Connection, thread: ThreadKey, rows: int) -> int:
     done = 0
     turns = db.execute(f"SELECT turn_id FROM turns WHERE {_OF_THREAD} LIMIT ?", (*place, rows)).fetchall()
     for (turn_id,) in turns:
+        if done >= rows:
+            break
         done += db.execute(
             "DELETE FROM pages WHERE scope = ? AND turn_id = ? AND first_sequence IN"
             " (SELECT first_sequence FROM pages WHERE scope = ? AND turn_id = ? LIMIT ?)",

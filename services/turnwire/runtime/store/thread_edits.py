@@ -71,9 +71,12 @@ class ThreadEdits:
 
     async def begin_deletion(self, thread: ThreadKey, expected_version: int | None) -> Deletion:
         """Mark a thread as deleted. Raises NotFound (THREAD_NOT_FOUND), Conflict (THREAD_CHANGED)."""
-        return await self._ending(
+        marked = await self._ending(
             thread, lambda db: deletion.begin_deletion(db, thread, expected_version, self._encode_page)
         )
+        if marked.running is not None:
+            self._store.hint(thread)
+        return marked
 
     async def seal(self, thread: ThreadKey) -> int:
         """Shut out whoever still runs a turn of a deleted thread; returns its last version."""
