@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 from turnwire.api.runtime.v1 import thread_service_pb2 as pb
 from turnwire.api.runtime.v1 import thread_service_pb2_grpc as grpc_pb
+from turnwire.core.errors import Forbidden
 from turnwire.runtime import codec, request_codec
 from turnwire.runtime.change_codec import change_to_proto
 from turnwire.runtime.domain.turn import ThreadKey
 from turnwire.runtime.engine.agents import AgentCatalog
+from turnwire.runtime.history_servicer import History, HistoryMethods
 from turnwire.runtime.paging import FilterField, fitting, page_size, parse_filter, read_token, write_token
 from turnwire.runtime.store import queries, queue, threads
 from turnwire.runtime.store.turn_store import TurnStore
@@ -19,23 +22,28 @@ from turnwire.wire.auth import current_principal
 
 __all__ = ["ThreadServicer"]
 
+logger = logging.getLogger(__name__)
+
 _FILTER: dict[str, FilterField] = {"agent": ("agent", "text"), "create_time": ("create_time", "time")}
 
 
-class ThreadServicer(grpc_pb.ThreadServiceServicer):
+class ThreadServicer(HistoryMethods, grpc_pb.ThreadServiceServicer):
     """Serves threads of one runtime."""
 
-    def __init__(self, store: TurnStore, agents: AgentCatalog) -> None:
+    def __init__(self, store: TurnStore, agents: AgentCatalog, history: History) -> None:
         self._store = store
         self._agents = agents
+        self._history = history
 
     async def CreateThread(self, request: pb.CreateThreadRequest, context: Any) -> pb.CreateThreadResponse:
         """Create a thread."""
         scope = current_principal().scope
         new = request_codec.create_thread_from_proto(request, scope)
+        _check_mode(new.permission_mode, "CreateThread")
         if new.agent:
             self._agents.get(scope, new.agent)
         row = await self._store.create_thread(new)
+        _note_mode(row.key, new.permission_mode if new.permission_mode == "auto" else None)
         return pb.CreateThreadResponse(thread=codec.thread_to_proto(row))
 
     async def GetThread(self, request: pb.GetThreadRequest, context: Any) -> pb.GetThreadResponse:
@@ -86,13 +94,11 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
         """Change title, metadata, labels or permission mode."""
         key = _key(request.thread.name, "thread.name")
         patch = request_codec.thread_patch_from_proto(request)
+        _check_mode(patch.permission_mode, "UpdateThread")
         expected = request.expected_version if request.HasField("expected_version") else None
         row = await self._store.change(key, lambda db: threads.update_thread(db, key, patch, expected))
+        _note_mode(key, patch.permission_mode)
         return pb.UpdateThreadResponse(thread=codec.thread_to_proto(row))
-
-    async def DeleteThread(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("DeleteThread")
 
     async def WatchThread(
         self, request: pb.WatchThreadRequest, context: Any
@@ -138,21 +144,21 @@ class ThreadServicer(grpc_pb.ThreadServiceServicer):
         )
         return pb.UpdateQueuedTurnResponse(turn=codec.turn_to_proto(row))
 
-    async def RegenerateTurn(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("RegenerateTurn")
 
-    async def RetryTurn(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("RetryTurn")
+def _check_mode(mode: str | None, method: str) -> None:
+    """Let only those who may approve have everything approved. Raises Forbidden (ROLE_MISSING)."""
+    if mode == "auto" and not current_principal().roles & {"approver", "operator"}:
+        raise Forbidden(
+            "permission mode AUTO needs the role approver or operator",
+            method=f"/turnwire.api.runtime.v1.ThreadService/{method}",
+        )
 
-    async def SetMessageVisibility(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("SetMessageVisibility")
 
-    async def ForkThread(self, request: Any, context: Any) -> Any:
-        """Not served yet."""
-        raise request_codec.not_served("ForkThread")
+def _note_mode(key: ThreadKey, mode: str | None) -> None:
+    """Leave a line for the audit: who set whether somebody is asked."""
+    if mode is not None:
+        extra = {"thread_name": key.name, "mode": mode, "subject": current_principal().subject}
+        logger.info("thread.permission_mode", extra=extra)
 
 
 def _key(name: str, field: str) -> ThreadKey:
