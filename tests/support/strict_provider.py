@@ -189,9 +189,14 @@ class StrictProvider:
             writer.write(b"content-length: %d\r\n\r\n%b" % (len(refusal), refusal))
             await writer.drain()
             return True
+        return await self._play(self.reply(body, chat), reader, writer)
+
+    def reply(self, body: dict[str, Any], chat: bool) -> Reply:
+        """Choose the answer to a request in good order."""
         replies = self._replies[body["model"]]
-        fixed = says("done") if chat else Reply([MESSAGES_DONE])
-        return await self._play(replies.popleft() if replies else fixed, reader, writer)
+        if replies:
+            return replies.popleft()
+        return says("done") if chat else Reply([MESSAGES_DONE])
 
     async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")

@@ -1,0 +1,21 @@
+"""The executor service with places to die at: see `fault_points`."""
+
+from __future__ import annotations
+
+import sys
+
+import turnwire.executor.main
+import turnwire.storage.database as database
+from support.fault_points import executor_points, faulty_committer
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the service; `TURNWIRE_TEST_FAULT_FILE` names the shared file."""
+    database.SqliteCommitter = faulty_committer(database.SqliteCommitter, executor_points)
+    return turnwire.executor.main.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""The runtime service with places to die at: see `fault_points`."""
+
+from __future__ import annotations
+
+import sys
+
+import turnwire.runtime.main
+import turnwire.storage.database as database
+from support.fault_points import faulty_committer, runtime_points
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the service; `TURNWIRE_TEST_FAULT_FILE` names the shared file."""
+    database.SqliteCommitter = faulty_committer(database.SqliteCommitter, runtime_points)
+    return turnwire.runtime.main.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
