@@ -88,7 +88,8 @@ class FakeJournal:
         self.weighed.append(size)
 
     def emit(self, event: TurnEvent) -> int:
-        assert self.end is None and not self.left, f"{event} after the end"
+        assert self.end is None, f"{event} after the end"
+        assert not self.left, f"{event} after the turn was let go of"
         self.events.append(event)
         self.stamps.append(self._stamp)
         for wanted, seen in self._waiting:

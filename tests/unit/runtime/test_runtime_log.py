@@ -21,7 +21,7 @@ from support.runtime_rig import (
     reader,
 )
 from turnwire.core.errors import Unavailable
-from turnwire.extend.events import StepCommitted, ToolCallFinished, ToolOutcome, TurnState
+from turnwire.extend.events import StepCommitted, ToolCallFinished, ToolCallStarted, ToolOutcome, TurnState
 from turnwire.extend.llm import ReasoningDelta, TextDelta, ToolCallComplete
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.message import CallPart, ContentPart
@@ -209,7 +209,9 @@ async def test_nothing_follows_the_end_whatever_is_still_emitted(store: TurnStor
     journal.emit(TextDelta("left behind, in the same group"))
     await ending
     journal.emit(TextDelta("left behind, later"))
-    journal.record_start(CallPart("call-1", "p", "send", "{}", 1, 0), TextDelta("x"))
+    journal.record_start(
+        CallPart("call-1", "p", "send", "{}", 1, 0), ToolCallStarted("call-1", "send", 1, 9.0)
+    )
     _, neighbour = await begin(store)
     await end(neighbour)
     found = await history(store, key)

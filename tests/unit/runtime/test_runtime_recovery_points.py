@@ -1,0 +1,95 @@
+"""A turn whose process dies at each of its commits ends as if nobody had died, and no tool runs twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.ledger_executor import LedgerExecutor
+from support.recovery_rig import StepModel, World, check_told
+from support.runtime_fakes import call, tool
+from turnwire.extend.actions import ActionState
+from turnwire.extend.events import ToolOutcome, TurnState
+from turnwire.extend.llm import Finish, FinishReason, TextDelta
+from turnwire.runtime.domain.execution import RiskTier
+from turnwire.runtime.domain.message import CallPart
+
+STOP = Finish(FinishReason.STOP)
+CALLS = Finish(FinishReason.TOOL_CALLS)
+STEPS = (
+    [
+        *(TextDelta(w) for w in ("I ", "look ", "it ", "up.")),
+        call("find", '{"q": 1}', "p1"),
+        call("find", '{"q": 2}', "p2"),
+        call("fly", "{}", "p3"),
+        call("write", "{}", "p4"),
+        CALLS,
+    ],
+    [
+        TextDelta("Now "),
+        TextDelta("I send."),
+        call("send", '{"to": "bob"}', "p5"),
+        call("find", "{}", "p6"),
+        CALLS,
+    ],
+    [TextDelta("Well "), TextDelta("done."), STOP],
+)
+TOOLS = ("find", "find", "write", "send", "find")
+
+
+def world(path: Path, **fields: object) -> World:
+    executor = LedgerExecutor(
+        tool("find", parallel=True),
+        tool("write"),
+        replace(tool("send"), risk_tier=RiskTier.SENSITIVE, digest="v1"),
+    )
+    return World(path / "runtime.db", StepModel(*STEPS), executor, **fields)  # type: ignore[arg-type]
+
+
+async def check(made: World, send: ToolOutcome = ToolOutcome.SUCCEEDED) -> None:
+    """Check that the turn is whole: every word once, every call once, every tool started once."""
+    log, transcript = await made.told()
+    check_told(log, transcript)
+    end = log[-1].turn_finished
+    assert (end.stop_reason, end.text, end.steps) == ("completed", "Well done.", 3)
+    calls = [p for m in transcript if m.role == "assistant" for p in m.parts if isinstance(p, CallPart)]
+    outcomes = {c.provider_call_id: c.outcome for c in calls}
+    done = ToolOutcome.SUCCEEDED
+    assert outcomes == {"p1": done, "p2": done, "p3": ToolOutcome.FAILED, "p4": done, "p5": send, "p6": done}
+    assert set(made.executor.starts.values()) == {1}
+    assert made.executor.started("send") == (send is done)
+    assert (made.executor.started("find"), made.executor.started("write")) == (3, 1)
+    # What was said in vain is lost with its process when no step committed it; what was committed counts.
+    assert end.usage.model_calls >= 3 and end.usage.tool_calls == 6
+
+
+async def commits_of_a_quiet_life(path: Path) -> int:
+    made = world(path)
+    total = 0
+    while not made.states or made.states[-1] is not TurnState.COMPLETED:
+        assert await made.live()
+        total += made.commits
+    await check(made)
+    assert made.states == [TurnState.WAITING, TurnState.COMPLETED]
+    return total
+
+
+@pytest.mark.parametrize("lingers", [False, True], ids=["at once", "a moment later"])
+async def test_a_death_at_any_commit_changes_nothing_of_what_is_told(tmp_path: Path, lingers: bool) -> None:
+    most = await commits_of_a_quiet_life(tmp_path / "quiet")
+    for commits in range(1, most + 1):
+        made = world(tmp_path / f"{commits}-{lingers}")
+        await made.live(commits, lingers=lingers)
+        await made.finish()
+        await check(made)
+
+
+async def test_a_death_at_any_commit_of_the_second_life_changes_nothing_either(tmp_path: Path) -> None:
+    for commits in range(1, 14):
+        made = world(tmp_path / str(commits), answer=ActionState.REJECTED)
+        await made.live(7, lingers=True)
+        await made.live(commits, lingers=bool(commits % 2))
+        await made.finish()
+        await check(made, ToolOutcome.REJECTED)
