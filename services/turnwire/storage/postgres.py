@@ -72,11 +72,12 @@ class PgRows:
 
 
 class StatementFailed(Exception):
-    """The statement of this index failed in a pipeline, with the driver's error."""
+    """A statement failed in a pipeline, with the driver's error; `before` are the results before it."""
 
-    def __init__(self, index: int, error: psycopg.Error) -> None:
-        super().__init__(f"statement {index} failed")
-        self.index = index
+    def __init__(self, before: Sequence[pq.abc.PGresult], error: psycopg.Error) -> None:
+        super().__init__(f"statement {len(before)} failed")
+        self.index = len(before)
+        self.before = before
         self.error = error
 
 
@@ -189,7 +190,7 @@ class PgConnection:
         kept: list[pq.abc.PGresult] = []
         for result, prepared in zip(results, preparing, strict=True):
             if result.status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED):
-                raise StatementFailed(len(kept), errors.error_from_result(result))
+                raise StatementFailed(kept, errors.error_from_result(result))
             if prepared is None:
                 kept.append(result)
             else:

@@ -258,15 +258,23 @@ class _Group:
         try:
             results = (self._db.part if part else self._db.pipeline)(batch)
         except StatementFailed as failed:
+            # A fence does not keep what follows it from running, and from failing for its own reason.
+            _check_fences(owners, failed.before)
             owner = owners[failed.index] if failed.index < len(owners) else None
             if owner is None:
                 raise failed.error from None
             raise Spoiled(self._rejection(owner[0].key, failed.error)) from failed.error
-        for owner, result in zip(owners, results, strict=True):
-            if owner is None or owner[1] is None:
-                continue
-            unit, expected = owner
-            found = result.command_tuples or 0
-            if found != expected:
-                text = f"{found} rows changed where {expected} were required"
-                raise Spoiled(UnitFenced(text, unit.key))
+        _check_fences(owners, results)
+
+
+def _check_fences(
+    owners: Sequence[tuple[Unit, int | None] | None], results: Sequence[pq.abc.PGresult]
+) -> None:
+    for owner, result in zip(owners, results, strict=False):
+        if owner is None or owner[1] is None:
+            continue
+        unit, expected = owner
+        found = result.command_tuples or 0
+        if found != expected:
+            text = f"{found} rows changed where {expected} were required"
+            raise Spoiled(UnitFenced(text, unit.key))

@@ -173,18 +173,30 @@ async def test_a_drain_waits_for_turns_that_end_and_refuses_new_ones(tmp_path: P
         assert await made.state(waiting.key) is TurnState.QUEUED
 
 
-async def test_a_drain_ends_what_does_not_end_by_itself_with_its_text_kept(tmp_path: Path) -> None:
-    async with rig(tmp_path, FakeModel([TextDelta("so far"), asyncio.Event()])) as made:
-        first = await made.supervisor.start(command())
-        log = made.store.log_of(first.key)
-        assert log is not None
-        while log.committed < 4:
-            await log.wait()
-        await made.supervisor.drain(0.0)
-        row = await made.store.get_turn(first.key)
-        assert (row.state, row.stop_reason) == (TurnState.FAILED, "error")
-        _, answer = await made.store.transcript(first.key.thread)
-        assert answer.interrupted_reason == "error"
+async def test_a_drain_hands_over_what_does_not_end_by_itself_and_it_goes_on_uncounted(
+    tmp_path: Path,
+) -> None:
+    for episode in range(1, 6):
+        script = [TextDelta("so far"), asyncio.Event()] if episode < 5 else [TextDelta("whole"), STOP]
+        async with rig(tmp_path, FakeModel(script)) as made:
+            if episode == 1:
+                key = (await made.supervisor.start(command())).key
+            else:
+                assert await made.supervisor.claim(key.thread)
+            log = made.store.log_of(key)
+            assert log is not None
+            if episode == 5:
+                assert await made.ended(key) is TurnState.COMPLETED
+                break
+            said = log.committed
+            while log.committed <= said + 1:
+                await log.wait()
+            await made.supervisor.drain(0.0)
+            assert not made.supervisor.live
+            assert made.observer.closed == 1
+            row = await made.store.get_turn(key)
+            assert (row.state, row.epoch) == (TurnState.RUNNING, episode)
+            assert await made.store.claimable(10) == [key.thread]
 
 
 async def test_a_drain_waits_for_an_admission_under_way(tmp_path: Path) -> None:
@@ -218,8 +230,8 @@ async def test_recovered_threads_are_claimed(tmp_path: Path) -> None:
     async with open_store(tmp_path / "runtime.db") as store:
         first = await admit(store, command())
         waiting = await admit(store, command(first.key.thread_id))
-    async with rig(tmp_path, answers(1)) as made:
-        for thread in await made.store.recover():
+    async with rig(tmp_path, answers(2)) as made:
+        for thread in await made.store.claimable(10):
             await made.supervisor.claim(thread)
         assert await made.ended(waiting.key) is TurnState.COMPLETED
 
