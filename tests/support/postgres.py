@@ -95,9 +95,11 @@ class PostgresServer:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         self._process = subprocess.Popen(
             [
-                *("setpriv", "--pdeathsig", "QUIT", self._bin / "postgres", "-D", self._folder / "data"),
-                *("-k", self._folder, "-p", str(self.port), "-h", "127.0.0.1", *settings),
+                *("sh", "-c", '"$@" & read _; kill -QUIT $!', "sh"),
+                *(self._bin / "postgres", "-D", self._folder / "data", "-k", self._folder),
+                *("-p", str(self.port), "-h", "127.0.0.1", *settings),
             ],
+            stdin=subprocess.PIPE,  # closed when this process ends, however it ends
             stdout=log,
             stderr=log,
             cwd="/",
@@ -117,9 +119,20 @@ class PostgresServer:
     def stop(self) -> None:
         """Stop the server like a crash: nothing is finished, nothing is written out."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(60)
+        pid = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)
+        while self._alive(pid):
+            time.sleep(0.01)  # it is no child of this process
+        self._process.kill()
+        self._process.communicate()
         self._process = None
+
+    @staticmethod
+    def _alive(pid: int) -> bool:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+        except FileNotFoundError:
+            return False
 
     def restart(self) -> None:
         """Crash and recover."""
