@@ -37,6 +37,7 @@ from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.engine.turn import TurnContext
 from turnwire.runtime.event_codec import encode_event, open_attempt, trim_page
 from turnwire.runtime.executor_link import ExecutorLink
+from turnwire.runtime.history_servicer import History
 from turnwire.runtime.models.registry import ModelRegistry
 from turnwire.runtime.models.settings import ModelSettings
 from turnwire.runtime.roles import ROLES
@@ -146,6 +147,7 @@ class Runtime:
     agents: AgentCatalog
     executor: ScriptedExecutor
     channel: WireChannel
+    target: str
 
     def __post_init__(self) -> None:
         self.turns: Any = turn_service_pb2_grpc.TurnServiceStub(self.channel)
@@ -196,7 +198,7 @@ async def running(
         models = ModelRegistry(ModelSettings())
         stack.push_async_callback(models.close)
         executor = ScriptedExecutor()
-        executor_channel = await _serve(
+        executor_channel, _ = await _serve(
             stack,
             Service(tool_executor_service_pb2_grpc.add_ToolExecutorServiceServicer_to_server, executor),
         )
@@ -219,14 +221,15 @@ async def running(
         disconnects = DisconnectWatch(
             lambda key: _spawn(supervisor, desk.cancel(key, "nobody reads the turn any more"))
         )
-        services = _services(supervisor, store, link, disconnects, catalog, heartbeat)
+        history = History.of(store, supervisor, catalog, models, link)
+        services = _services(supervisor, store, link, disconnects, catalog, heartbeat, history)
         pruner = Pruner(database.writer, database.reader, RETENTION_SECONDS, pause=0)
         services.append(
             Service(admin_service_pb2_grpc.add_AdminServiceServicer_to_server, AdminServicer(pruner))
         )
-        channel = await _serve(stack, *services, roles=ROLES_SERVED, authenticator=authenticator)
+        channel, target = await _serve(stack, *services, roles=ROLES_SERVED, authenticator=authenticator)
         stack.push_async_callback(supervisor.drain, 0.0)
-        yield Runtime(store, supervisor, desk, catalog, executor, channel)
+        yield Runtime(store, supervisor, desk, catalog, executor, channel, target)
 
 
 ROLES_SERVED = {method: roles for method, roles in ROLES.items() if "GraphService" not in method}
@@ -243,6 +246,7 @@ def _services(
     disconnects: DisconnectWatch,
     catalog: AgentCatalog,
     heartbeat: float,
+    history: History,
 ) -> list[Service]:
     facts = ServerFacts(
         log_id=store.log_id,
@@ -259,19 +263,23 @@ def _services(
             TurnServicer(supervisor, store, link, disconnects),
             frozenset({"RunTurn", "WatchTurn"}),
         ),
-        Service(thread_service_pb2_grpc.add_ThreadServiceServicer_to_server, ThreadServicer(store, catalog)),
+        Service(
+            thread_service_pb2_grpc.add_ThreadServiceServicer_to_server,
+            ThreadServicer(store, catalog, history),
+        ),
         Service(
             agent_service_pb2_grpc.add_AgentServiceServicer_to_server, AgentServicer(catalog, link, facts)
         ),
     ]
 
 
-async def _serve(stack: AsyncExitStack, *services: Service, **options: Any) -> WireChannel:
+async def _serve(stack: AsyncExitStack, *services: Service, **options: Any) -> tuple[WireChannel, str]:
     options.setdefault("roles", {})
     server = build_server(ListenSettings(reflection=False), services, **options)
     port = await server.start()
     stack.push_async_callback(server.stop, 0.0)
-    return await stack.enter_async_context(open_channel(f"127.0.0.1:{port}"))
+    target = f"127.0.0.1:{port}"
+    return await stack.enter_async_context(open_channel(target)), target
 
 
 def _agent(name: str, calls: Sequence[Any]) -> AgentDefinition:

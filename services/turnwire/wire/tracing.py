@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LONG_STREAMS", "TraceContextInterceptor", "TracingInterceptor"]
 
 # Streams that live for hours: their span would say nothing, and what they carry has spans of its own.
-LONG_STREAMS = frozenset({"Connect", "Attach", "ServerReflectionInfo", "WatchThread"})
+LONG_STREAMS = frozenset({"Connect", "Attach", "ServerReflectionInfo", "WatchThread", "WatchActions"})
 _SERVER_FAULTS = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 )
