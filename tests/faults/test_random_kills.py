@@ -50,7 +50,8 @@ async def test_nothing_that_was_told_is_lost_and_nothing_is_run_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports: list[Report] = []
-    rules = RunRules(rows=partial(sqlite_rows, tmp_path / "data" / "runtime.db"))
+    rows = partial(sqlite_rows, tmp_path / "data" / "runtime.db")
+    rules = RunRules(rows, waiting=True, survives=True)
     async with fault_cluster(tmp_path) as system:
         for seed in range(SEED, SEED + RUNS):
             reports.append(report := await fault_run(system, seed, rules))

@@ -1,8 +1,8 @@
 """Where a service may be made to die: at the commits of its store, named by what they make durable.
 
 Lives in the process under test, but outside the product: entry points of the tests put it around the
-committer. A plan comes through a small shared file, so that a process that has run for long can still be given
-one; what the process has committed last stands in the same file and survives it.
+committer. A plan comes through a small shared file, so that a process that has run for long can still be
+given one; what the process has committed last stands in the same file and survives it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "Faults",
     "control_points",
     "executor_points",
-    "faulty_committer",
+    "install",
     "runtime_points",
 ]
 
@@ -231,12 +231,19 @@ class _WatchedConnection:
         return getattr(self._db, name)
 
 
-def faulty_committer(base: Any, classify: Classify) -> Any:
-    """Return a committer class that carries out the plans of the file that the environment names."""
+def install(classify: Classify) -> None:
+    """Have the stores of this process carry out the plans of the file that the environment names."""
+    import turnwire.storage.postgres_database as postgres
+    import turnwire.storage.sqlite_database as sqlite
+
     file = FaultFile(Path(os.environ[FAULT_FILE]))
     file.open()
     faults = Faults(file, classify)
+    sqlite.SqliteCommitter = _faulty(sqlite.SqliteCommitter, faults, _lost_by_sqlite)  # type: ignore[misc]
+    postgres.PgCommitter = _faulty(postgres.PgCommitter, faults, _lost_by_postgres)  # type: ignore[misc]
 
+
+def _faulty(base: Any, faults: Faults, lost: Callable[..., Exception]) -> Any:
     class FaultyCommitter(base):  # type: ignore[misc]
         def commit(self, items: Sequence[Item]) -> list[Outcome]:
             faults.begin(items)
@@ -244,12 +251,28 @@ def faulty_committer(base: Any, classify: Classify) -> Any:
             faults.committed()
             return outcomes
 
-        def _end(self, items: Sequence[Item]) -> None:
-            super()._end(items)
+        def _end(self, items: Sequence[Item], *rest: Any) -> None:
+            super()._end(items, *rest)
             if faults.lose():
-                error = sqlite3.OperationalError("disk I/O error")
-                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-                error.sqlite_errorname = "SQLITE_IOERR"
-                raise error
+                raise lost(self, items, *rest)
 
     return FaultyCommitter
+
+
+def _lost_by_sqlite(committer: Any, items: Sequence[Item]) -> Exception:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    error.sqlite_errorname = "SQLITE_IOERR"
+    return error
+
+
+def _lost_by_postgres(committer: Any, items: Sequence[Item], outcomes: list[Outcome]) -> Exception:
+    import psycopg
+
+    from turnwire.storage.postgres_committer import _Doubt
+
+    # As when the connection breaks with the answer on its way.
+    db = committer._db
+    committer._doubt = _Doubt(items, outcomes, committer._number, db.backend_pid)
+    db.close()
+    return psycopg.OperationalError("the connection is lost")

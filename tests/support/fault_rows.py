@@ -104,7 +104,7 @@ def row_findings(query: Query, since: int) -> list[str]:
 
 
 def _log_findings(query: Query, since: int) -> list[str]:
-    """Each log is whole: pages follow each other up to the head, and the last one of an ended turn is marked."""
+    """Each log is whole: pages follow each other up to the head, the last one of an ended turn is marked."""
     findings: list[str] = []
     turns = query(
         "SELECT x.turn_id, x.state, t.next_sequence FROM turns x JOIN turn_heads t ON t.scope = x.scope"

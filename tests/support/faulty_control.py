@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 
 import turnwire.control.main
-import turnwire.storage.database as database
-from support.fault_points import control_points, faulty_committer
+from support.fault_points import control_points, install
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the service; `TURNWIRE_TEST_FAULT_FILE` names the shared file."""
-    database.SqliteCommitter = faulty_committer(database.SqliteCommitter, control_points)
+    install(control_points)
     return turnwire.control.main.main()
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 
 import turnwire.executor.main
-import turnwire.storage.database as database
-from support.fault_points import executor_points, faulty_committer
+from support.fault_points import executor_points, install
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the service; `TURNWIRE_TEST_FAULT_FILE` names the shared file."""
-    database.SqliteCommitter = faulty_committer(database.SqliteCommitter, executor_points)
+    install(executor_points)
     return turnwire.executor.main.main()
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 
 import turnwire.runtime.main
-import turnwire.storage.database as database
-from support.fault_points import faulty_committer, runtime_points
+from support.fault_points import install, runtime_points
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the service; `TURNWIRE_TEST_FAULT_FILE` names the shared file."""
-    database.SqliteCommitter = faulty_committer(database.SqliteCommitter, runtime_points)
+    install(runtime_points)
     return turnwire.runtime.main.main()
 
 
