@@ -426,19 +426,29 @@ class Turn:
         max_steps: int = 30,
         first_feedback: float = 0.0,
         lost_at: str = "",
+        resumption: Resumption | None = None,
+        time_left: float | None = None,
     ) -> None:
         self.model = model
         self.executor = FakeExecutor(*tools)
         self.journal = FakeJournal(lost_at=lost_at)
         self.token = CancelToken()
+        self.store = FakeStore(*transcript)
         context = TurnContext(
-            FakeStore(*transcript),  # type: ignore[arg-type]
+            self.store,  # type: ignore[arg-type]
             FakeModels(model),
             self.executor,
             first_feedback,
         )
         admitted = Admitted(
-            self.journal.key, spec, Disposition.STARTED, self.journal, agent.resource_name, max_steps
+            self.journal.key,
+            spec,
+            Disposition.STARTED,
+            self.journal,
+            agent.resource_name,
+            max_steps,
+            time_left,
+            resumption,
         )
         self.runner = TurnRunner(context, agent, admitted, self.journal, self.token)
 
