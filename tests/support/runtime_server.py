@@ -23,8 +23,9 @@ from turnwire.api.runtime.v1 import (
     turn_service_pb2,
     turn_service_pb2_grpc,
 )
-from turnwire.core.errors import NotFound
+from turnwire.core.errors import NotFound, Unavailable
 from turnwire.core.settings import ListenSettings
+from turnwire.extend.lifecycle import Lifecycle
 from turnwire.runtime.admin_servicer import AdminServicer
 from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
 from turnwire.runtime.disconnect import DisconnectWatch
@@ -65,6 +66,10 @@ class ScriptedExecutor(tool_executor_service_pb2_grpc.ToolExecutorServiceService
         self.started = asyncio.Event()
         self.gate = asyncio.Event()
         self.stopped = asyncio.Event()
+        # Threads that were removed; as long as `refuse_purges` is above 0, each try lowers it and fails.
+        self.purged: list[tuple[str, str]] = []
+        self.refuse_purges = 0
+        self.asked_to_purge = asyncio.Event()
 
     async def ListTools(self, request: Any, context: Any) -> tool_executor_service_pb2.ListToolsResponse:
         names = ["echo", "long", "wait"]
@@ -116,6 +121,14 @@ class ScriptedExecutor(tool_executor_service_pb2_grpc.ToolExecutorServiceService
     async def LookupExecution(self, request: Any, context: Any) -> Any:
         state = execution_pb2.EXECUTION_STATE_NOT_FOUND
         return tool_executor_service_pb2.LookupExecutionResponse(state=state)
+
+    async def PurgeThread(self, request: Any, context: Any) -> Any:
+        if self.refuse_purges:
+            self.refuse_purges -= 1
+            raise Unavailable("not now", reason="STORE_UNAVAILABLE")
+        self.purged.append((request.scope, request.thread))
+        self.asked_to_purge.set()
+        return tool_executor_service_pb2.PurgeThreadResponse()
 
     async def ReadResult(self, request: Any, context: Any) -> AsyncIterator[Any]:
         data = b"hello, world"
@@ -187,6 +200,7 @@ async def running(
     folder: Path,
     agents: Mapping[str, Sequence[Any]],
     *,
+    lifecycles: Sequence[Lifecycle] = (),
     heartbeat: float = 20.0,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Runtime]:
@@ -221,7 +235,9 @@ async def running(
         disconnects = DisconnectWatch(
             lambda key: _spawn(supervisor, desk.cancel(key, "nobody reads the turn any more"))
         )
-        history = History.of(store, supervisor, catalog, models, link)
+        history = History.of(store, supervisor, catalog, models, link, lifecycles)
+        purging = supervisor.spawn(history.deleter.run(), "threads.purge")
+        stack.push_async_callback(_end, purging)
         services = _services(supervisor, store, link, disconnects, catalog, heartbeat, history)
         pruner = Pruner(database.writer, database.reader, RETENTION_SECONDS, pause=0)
         services.append(
@@ -233,6 +249,11 @@ async def running(
 
 
 ROLES_SERVED = {method: roles for method, roles in ROLES.items() if "GraphService" not in method}
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _spawn(supervisor: Supervisor, work: Any) -> None:

@@ -58,8 +58,8 @@ def begin_deletion(
 ) -> tuple[Deletion, Sequence[Ending]]:
     """Mark a thread as deleted and end all its turns but a running one, which is asked to end.
 
-    Returns the turns that were ended, too. From here on nothing is admitted and nobody reads it. Done again,
-    it changes nothing.
+    Returns the turns that were ended, too. From here on nothing is admitted and the thread is not read; its
+    turns can be until they are removed. Done again, it changes nothing.
 
     Raises:
         NotFound: THREAD_NOT_FOUND.
