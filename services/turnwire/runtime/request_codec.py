@@ -5,6 +5,7 @@ A field that is not served yet is refused by name, never ignored.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from turnwire.runtime.domain.turn import (
     TurnKey,
     TurnLimits,
     TurnSpec,
+    WaitingPolicy,
 )
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "disconnect_grace",
     "input_parts",
     "model_options",
+    "not_before",
     "not_served",
     "seconds",
     "start_command_from_proto",
@@ -57,6 +60,12 @@ _BUSY = {
     turn_pb2.BUSY_POLICY_UNSPECIFIED: None,
     turn_pb2.BUSY_POLICY_QUEUE: BusyPolicy.QUEUE,
     turn_pb2.BUSY_POLICY_REJECT: BusyPolicy.REJECT,
+    turn_pb2.BUSY_POLICY_INTERRUPT: BusyPolicy.INTERRUPT,
+}
+_ON_WAITING = {
+    turn_pb2.WAITING_POLICY_UNSPECIFIED: WaitingPolicy.QUEUE,
+    turn_pb2.WAITING_POLICY_QUEUE: WaitingPolicy.QUEUE,
+    turn_pb2.WAITING_POLICY_CANCEL: WaitingPolicy.CANCEL,
 }
 _PATCHED = frozenset({"title", "metadata", "labels", "permission_mode"})
 _MODES = {0: "ask", thread_pb2.PERMISSION_MODE_ASK: "ask", thread_pb2.PERMISSION_MODE_AUTO: "auto"}
@@ -80,10 +89,24 @@ def start_command_from_proto(
     subject: str,
     grace: float | None = None,
     after_sequence: int = 0,
+    not_before: int = 0,
 ) -> StartCommand:
     """Return the admission that a RunTurn or StartTurn request asks for."""
     known = turn_spec_from_proto(spec)
-    return StartCommand(scope, require_request_id(request_id), known, subject, grace, after_sequence)
+    request_id = require_request_id(request_id)
+    return StartCommand(scope, request_id, known, subject, grace, after_sequence, not_before)
+
+
+def not_before(request: Any) -> int:
+    """Return `not_before_time` in nanoseconds since the epoch, 0 when it is absent. Raises InvalidRequest."""
+    if not request.HasField("not_before_time"):
+        return 0
+    field, moment = "not_before_time", request.not_before_time
+    if not 0 <= moment.nanos < 10**9 or moment.seconds < 0:
+        raise bad(field, "is no time since 1970")
+    if moment.seconds > time.time() + LONGEST_SECONDS:
+        raise bad(field, f"is more than {LONGEST_SECONDS / 86400:g} days ahead")
+    return int(moment.seconds * 10**9 + moment.nanos)
 
 
 def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
@@ -105,6 +128,7 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
         options=model_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
         limits=_limits(spec.limits) if spec.HasField("limits") else _NO_LIMITS,
         busy_policy=_BUSY[spec.busy_policy],
+        on_waiting=_ON_WAITING[spec.on_waiting],
         expected_version=spec.expected_version if spec.HasField("expected_version") else None,
         metadata=_texts(spec.metadata, "spec.metadata", MAX_METADATA_BYTES),
         labels=_labels(spec.labels, "spec.labels"),
@@ -120,8 +144,8 @@ def _refuse_unserved(spec: turn_pb2.TurnSpec) -> None:
         raise not_served("spec.response_schema_json")
     if spec.limits.HasField("cost_micro_usd"):
         raise not_served("spec.limits.cost_micro_usd")
-    if spec.on_waiting not in (turn_pb2.WAITING_POLICY_UNSPECIFIED, turn_pb2.WAITING_POLICY_QUEUE):
-        raise not_served("spec.on_waiting")
+    if spec.on_waiting not in _ON_WAITING:
+        raise bad("spec.on_waiting", "is no known value")
     if spec.busy_policy not in _BUSY:
         known = spec.busy_policy in turn_pb2.BusyPolicy.values()
         raise not_served("spec.busy_policy") if known else bad("spec.busy_policy", "is no known value")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from turnwire.api.runtime.v1 import turn_pb2
@@ -59,23 +60,24 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
         try:
             admitted = await self._supervisor.start(command, presence.reads)
             row, log = await self._found(admitted, command)
-            async for message in self._follow(
+            follow = self._follow(
                 row,
                 log,
                 admitted.disposition,
                 request.after_sequence,
                 request.follow_while_waiting,
                 pb.RunTurnResponse,
-            ):
-                yield message
+            )
+            async with aclosing(follow) as messages:
+                async for message in messages:
+                    yield message
         finally:
             presence.leave()
 
     async def StartTurn(self, request: pb.StartTurnRequest, context: Any) -> pb.StartTurnResponse:
         """Admit a turn."""
-        if request.HasField("not_before_time"):
-            raise request_codec.not_served("not_before_time")
-        admitted = await self._supervisor.start(_command(request, None))
+        not_before = request_codec.not_before(request)
+        admitted = await self._supervisor.start(_command(request, None, not_before=not_before))
         row = await self._store.get_turn(admitted.key)
         return pb.StartTurnResponse(
             turn=codec.turn_to_proto(row),
@@ -91,15 +93,17 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
         try:
             row, log = await self._store.follow(key)
             presence.reads(key)
-            async for message in self._follow(
+            follow = self._follow(
                 row,
                 log,
                 Disposition.ATTACHED,
                 request.after_sequence,
                 request.follow_while_waiting,
                 pb.WatchTurnResponse,
-            ):
-                yield message
+            )
+            async with aclosing(follow) as messages:
+                async for message in messages:
+                    yield message
         finally:
             presence.leave()
 
@@ -182,7 +186,7 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
         after: int,
         follow_while_waiting: bool,
         response: Callable[..., Any],
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         last = max(row.last_sequence, log.committed) if log is not None else row.last_sequence
         _check_cursor(row, after, last)
         reader = self._store.reader(row.key, log, after, last, follow_while_waiting)
@@ -217,10 +221,16 @@ def _key(name: str, field: str) -> TurnKey:
     return request_codec.turn_key(name, field, current_principal().scope)
 
 
-def _command(request: Any, grace: float | None, after_sequence: int = 0) -> StartCommand:
+def _command(request: Any, grace: float | None, after_sequence: int = 0, not_before: int = 0) -> StartCommand:
     principal = current_principal()
     return request_codec.start_command_from_proto(
-        request.request_id, request.spec, principal.scope, principal.subject, grace, after_sequence
+        request.request_id,
+        request.spec,
+        principal.scope,
+        principal.subject,
+        grace,
+        after_sequence,
+        not_before,
     )
 
 
