@@ -11,7 +11,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from support.approval_rig import WAITING, answer, approval_rig, approver, read, waiting, write
+from support.approval_rig import WAITING, answer, approval_rig, approver, read, waiting
 from support.bad_input_rig import refusal_of
 from support.cli_process import terminal, turnwire
 from support.strict_provider import says
@@ -104,13 +104,12 @@ async def test_a_rejection_is_the_result_of_the_call_and_the_model_reads_why(
         assert asked.lines == []
 
 
-async def test_nobody_s_answer_is_a_no(rig: TurnRig, tmp_path: Path) -> None:
-    async with asyncio.timeout(60):
+async def test_nobody_s_answer_is_a_no(tmp_path: Path) -> None:
+    patience = {"TURNWIRE_RUNTIME_TURNS__APPROVAL_TIMEOUT_SECONDS": "0.5"}
+    async with asyncio.timeout(60), approval_rig(tmp_path, runtime=patience) as rig:
         asked = await waiting(rig, tmp_path)
         (action,) = asked.actions
-        turn_id = asked.turn.rpartition("/")[2]
-        write(rig, "UPDATE actions SET expire_time = 1 WHERE turn_id = ?", turn_id)
-        write(rig, "UPDATE turns SET wake_time = 1 WHERE turn_id = ?", turn_id)
+        assert action.expire_time.ToNanoseconds() - action.create_time.ToNanoseconds() == 500_000_000
         rest = await asked.follow().rest()
         assert resolved(rest) == [(action.call_id, EXPIRED, "expiry")]
         assert [outcome for outcome, _ in outcomes(rest)] == [ToolOutcome.TOOL_OUTCOME_REJECTED]

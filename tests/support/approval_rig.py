@@ -96,12 +96,6 @@ def read(rig: TurnRig, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return db.execute(sql, values).fetchall()
 
 
-def write(rig: TurnRig, sql: str, *values: Any) -> None:
-    """Change the runtime's store behind its back."""
-    with closing(sqlite3.connect(rig.cluster.data / "runtime.db", timeout=10)) as db, db:
-        assert db.execute(sql, values).rowcount == 1
-
-
 @asynccontextmanager
 async def approval_rig(folder: Path, **more: Mapping[str, str]) -> AsyncIterator[TurnRig]:
     """Three services whose executor has the tools of `approval_tools`."""

@@ -169,7 +169,13 @@ class _Runtime:
             handler=self.desk,
             on_change=lambda up: host.health.set(_LINK, up),
         )
-        context = TurnContext(self.store, models, self.executor, turns.first_feedback_seconds)
+        context = TurnContext(
+            self.store,
+            models,
+            self.executor,
+            turns.first_feedback_seconds,
+            turns.approval_timeout_seconds,
+        )
         self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
         self.desk.supervisor = self.supervisor
         self.dispatcher = Dispatcher(self.store, self.supervisor, sweep=settings.leases.sweep_seconds)

@@ -107,6 +107,12 @@ class TurnSettings(SettingsGroup):
     heartbeat_seconds: float = Field(
         default=20.0, gt=0, description="A silent reader is sent a heartbeat after so long."
     )
+    approval_timeout_seconds: float = Field(
+        default=86400.0,
+        gt=0,
+        le=366 * 86400,
+        description="A call that nobody has allowed or rejected for so long is rejected.",
+    )
 
 
 class LeaseSettings(SettingsGroup):

@@ -18,7 +18,7 @@ from turnwire.runtime.domain.execution import ToolInfo
 from turnwire.runtime.domain.message import CallPart
 from turnwire.runtime.domain.turn import TurnKey
 
-__all__ = ["Asker", "action_events", "digest_of", "rejection"]
+__all__ = ["EXPIRY_SECONDS", "Asker", "action_events", "digest_of", "rejection"]
 
 # How long a question stands before nobody's answer is a no.
 EXPIRY_SECONDS = 24 * 3600
@@ -37,11 +37,15 @@ def digest_of(scope: str, tool: ToolInfo, arguments_json: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Asks for the turn of an agent (`agents/{agent}`), by the terms of its thread."""
+    """Asks for the turn of an agent (`agents/{agent}`), by the terms of its thread.
+
+    A question expires after `timeout` seconds.
+    """
 
     key: TurnKey
     agent: str
     terms: ApprovalTerms
+    timeout: float = EXPIRY_SECONDS
 
     def ask(self, part: CallPart, tool: ToolInfo) -> Action:
         """Return the question whether a call may run, answered at once where the thread allows all."""
@@ -60,7 +64,7 @@ class Asker:
             answer="{}" if auto else "",
             resolver="auto" if auto else "",
             create_time=now,
-            expire_time=now + EXPIRY_SECONDS * 10**9,
+            expire_time=now + int(self.timeout * 1e9),
             resolve_time=now if auto else 0,
         )
 

@@ -38,7 +38,7 @@ from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.stop import state_of
 from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES
-from turnwire.runtime.engine.approvals import Asker, action_events
+from turnwire.runtime.engine.approvals import EXPIRY_SECONDS, Asker, action_events
 from turnwire.runtime.engine.cancel import CancelToken, HandOver
 from turnwire.runtime.engine.ending import End, after_step, stopped
 from turnwire.runtime.engine.history import assistant_messages, model_messages, user_message
@@ -69,6 +69,8 @@ class TurnContext:
     models: ModelSource
     executor: ToolExecutor
     first_feedback: float = 8.0
+    # Seconds after which a question that nobody answers is answered with no.
+    approval_timeout: float = EXPIRY_SECONDS
 
 
 class TurnRunner:
@@ -209,7 +211,8 @@ class TurnRunner:
 
     async def _asker(self) -> Asker:
         terms = await self._context.store.approval_terms(self._key.thread)
-        return Asker(self._key, self._agent.resource_name, terms)
+        timeout = self._context.approval_timeout
+        return Asker(self._key, self._agent.resource_name, terms, timeout)
 
     async def _history(self, provider: str) -> list[ModelMessage]:
         if self._first:
