@@ -230,8 +230,8 @@ class Ownership:
     async def abandon(self, key: TurnKey, epoch: int, text: str, reason: str = "INTERNAL") -> None:
         """End a turn that its runner left without an end, as failed; unless it is another owner's by now."""
         loss = recovery.Loss("error", reason, text)
-        page = await self._database.writer.run(
-            lambda db: recovery.abandon(db, key, epoch, loss, self._encode_page)
+        page = await self.change(
+            key.thread, lambda db: recovery.abandon(db, key, epoch, loss, self._encode_page)
         )
         if page is None:
             self.lose(key, epoch)
