@@ -10,6 +10,7 @@ from support import (
     bad_input_actions,
     bad_input_control,
     bad_input_executor,
+    bad_input_history,
     bad_input_threads,
     bad_input_turns,
 )
@@ -31,6 +32,7 @@ MODULES = (
     bad_input_actions,
     bad_input_control,
     bad_input_executor,
+    bad_input_history,
     bad_input_threads,
     bad_input_turns,
 )  # each registers its cases

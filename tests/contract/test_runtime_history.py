@@ -155,10 +155,11 @@ async def test_a_deleted_thread_is_gone_and_what_the_executor_kept_too(runtime: 
     assert (await runtime.threads.DeleteThread(asked)).version == version
     for call in (
         runtime.threads.GetThread(pb.GetThreadRequest(name=thread)),
-        runtime.threads.ForkThread(pb.ForkThreadRequest(thread=thread, request_id=new_id())),
         runtime.turns.StartTurn(start(request("plain", thread=thread))),
     ):
         assert await refused(call) == ("NOT_FOUND", "THREAD_NOT_FOUND")
+    fork = pb.ForkThreadRequest(thread=thread, request_id=new_id())
+    assert await refused(runtime.threads.ForkThread(fork)) == ("NOT_FOUND", "MESSAGE_NOT_FOUND")
     used = pb.CreateThreadRequest(thread_id=thread.rpartition("/")[2])
     assert await refused(runtime.threads.CreateThread(used)) == ("ALREADY_EXISTS", "THREAD_ID_USED")
     async with asyncio.timeout(10):

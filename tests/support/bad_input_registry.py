@@ -76,14 +76,9 @@ UNSERVED_METHODS = frozenset(
         "GraphService.ListGraphs",
         "GraphService.WatchGraph",
         "ThreadService.UpdateThread",
-        "ThreadService.DeleteThread",
         "ThreadService.WatchThread",
         "ThreadService.ListQueuedTurns",
         "ThreadService.UpdateQueuedTurn",
-        "ThreadService.RegenerateTurn",
-        "ThreadService.RetryTurn",
-        "ThreadService.SetMessageVisibility",
-        "ThreadService.ForkThread",
         "TurnService.ContinueTurn",
     }
 )

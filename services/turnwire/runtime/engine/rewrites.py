@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from turnwire.core.errors import FieldViolation, InvalidRequest, TurnwireError, WrongState
+from turnwire.core.errors import FieldViolation, InvalidRequest, NotFound, TurnwireError, WrongState
 from turnwire.core.ids import mint_id
 from turnwire.extend.errors import AgentControlError, AgentTimeoutError
 from turnwire.extend.lifecycle import (
@@ -143,7 +143,8 @@ class HistoryEditor:
         A caller that leaves meanwhile changes nothing: the edit is made, or refused, as it would have been.
 
         Raises:
-            NotFound: THREAD_NOT_FOUND, MESSAGE_NOT_FOUND, TURN_NOT_FOUND, AGENT_NOT_FOUND.
+            InvalidRequest: a model or an agent that is not known here.
+            NotFound: MESSAGE_NOT_FOUND, TURN_NOT_FOUND; also when the thread is not there.
             AlreadyExists: REQUEST_ID_REUSED.
             WrongState: TURN_RUNNING, TURN_NOT_RETRYABLE, MESSAGE_OPEN; REWRITE_REFUSED by a lifecycle.
             Conflict: THREAD_CHANGED. Unavailable: THREAD_HELD.
@@ -224,7 +225,7 @@ class HistoryEditor:
             changes["options"] = command.options
         spec = base.spec.model_copy(update=changes)
         start = StartCommand(command.thread.scope, command.request_id, spec, command.subject)
-        agent = await self._agents.for_command(start)
+        agent = await self._agent(command, start)
         if command.options is not None and command.options.model:
             self._check_model(agent, spec)
         return NewTurn(
@@ -235,6 +236,20 @@ class HistoryEditor:
             spec.limits.steps or agent.limits.steps,
             spec.limits.turn_timeout or agent.limits.turn_timeout or 0.0,
         )
+
+    async def _agent(self, command: RewriteCommand, start: StartCommand) -> AgentDefinition:
+        try:
+            return await self._agents.for_command(start)
+        except NotFound as error:
+            # The turn is of an agent that this deployment does not have any more.
+            if command.kind is RewriteKind.RETRY:
+                name = f"{command.thread.name}/turns/{command.turn}"
+                raise WrongState(
+                    error.message, reason="TURN_NOT_RETRYABLE", turn=name, state="FAILED"
+                ) from error
+            raise InvalidRequest(
+                error.message, violations=[FieldViolation("thread", error.message)]
+            ) from error
 
     def _check_model(self, agent: AgentDefinition, spec: TurnSpec) -> None:
         try:

@@ -34,10 +34,7 @@ RECLAIM_PAGES = 200
 DELETED = "deleted"
 
 _OF_THREAD = "scope = ? AND thread_id = ?"
-_LOCK = (
-    f"UPDATE threads SET version = version WHERE {_OF_THREAD}"
-    " RETURNING version, live_turn, delete_time"
-)
+_LOCK = f"UPDATE threads SET version = version WHERE {_OF_THREAD} RETURNING version, live_turn, delete_time"
 # What a thread consists of beside its turns, each table with the rest of its key.
 _CONTENT = (
     ("message_parts", "message_id, part_index"),

@@ -65,7 +65,7 @@ def fork_thread(db: Connection, command: ForkCommand) -> ThreadRow:
     """Copy a thread, or return the copy that the same request made.
 
     Raises:
-        NotFound: THREAD_NOT_FOUND, MESSAGE_NOT_FOUND.
+        NotFound: MESSAGE_NOT_FOUND, also when the thread is not there.
         AlreadyExists: REQUEST_ID_REUSED, THREAD_ID_USED.
         WrongState: MESSAGE_OPEN.
     """
@@ -74,7 +74,7 @@ def fork_thread(db: Connection, command: ForkCommand) -> ThreadRow:
     known = _known(db, command, fingerprint)
     if known is not None:
         return get_thread(db, known)
-    _lock(db, thread)
+    _lock(db, command)
     position, last = _last(db, command)
     copy = ThreadKey(thread.scope, command.thread_id or mint_id())
     now = db.now_ns()
@@ -98,13 +98,14 @@ def fork_thread(db: Connection, command: ForkCommand) -> ThreadRow:
     return get_thread(db, copy)
 
 
-def _lock(db: Connection, thread: ThreadKey) -> None:
+def _lock(db: Connection, command: ForkCommand) -> None:
+    thread = command.thread
     locked = db.execute(
         "UPDATE threads SET version = version WHERE scope = ? AND thread_id = ? AND delete_time IS NULL",
         (thread.scope, thread.thread_id),
     )
     if locked.rowcount != 1:
-        raise NotFound(f"there is no {thread.name}", reason="THREAD_NOT_FOUND", thread=thread.name)
+        _missing(command)
 
 
 def _last(db: Connection, command: ForkCommand) -> tuple[int, str]:
@@ -168,5 +169,6 @@ def _known(db: Connection, command: ForkCommand, fingerprint: str) -> ThreadKey 
 
 
 def _missing(command: ForkCommand) -> NoReturn:
-    name = f"{command.thread.name}/messages/{command.message}"
+    thread = command.thread.name
+    name = f"{thread}/messages/{command.message}" if command.message else thread
     raise NotFound(f"there is no {name}", reason="MESSAGE_NOT_FOUND", message=name)

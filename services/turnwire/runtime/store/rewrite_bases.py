@@ -47,7 +47,7 @@ def study(db: Connection, command: RewriteCommand) -> RewriteBase:
     """Find what an edit is of, and whether it can be made at all.
 
     Raises:
-        NotFound: THREAD_NOT_FOUND, MESSAGE_NOT_FOUND, TURN_NOT_FOUND.
+        NotFound: MESSAGE_NOT_FOUND, TURN_NOT_FOUND; also when the thread is not there.
         Conflict: THREAD_CHANGED.
         WrongState: TURN_RUNNING, TURN_NOT_RETRYABLE, MESSAGE_OPEN.
     """
@@ -58,7 +58,7 @@ def study(db: Connection, command: RewriteCommand) -> RewriteBase:
         (thread.scope, thread.thread_id),
     ).fetchone()
     if row is None:
-        missing_thread(thread)
+        missing_thread(command)
     version, live_turn, public, private, agent = row
     if version != command.expected_version:
         raise Conflict(
@@ -207,9 +207,15 @@ def _to_show_or_hide(db: Connection, command: RewriteCommand) -> tuple[str, ...]
     return tuple(message_id for _, message_id in sorted(changed))
 
 
-def missing_thread(thread: ThreadKey) -> NoReturn:
-    """Raise NotFound (THREAD_NOT_FOUND)."""
-    raise NotFound(f"there is no {thread.name}", reason="THREAD_NOT_FOUND", thread=thread.name)
+def missing_thread(command: RewriteCommand) -> NoReturn:
+    """Raise NotFound for an edit of a thread that is not there: what it names is not, either."""
+    thread = command.thread
+    if command.kind is RewriteKind.RETRY:
+        key = TurnKey(thread.scope, thread.thread_id, command.turn)
+        raise NotFound(f"there is no {key.name}", reason="TURN_NOT_FOUND", turn=key.name)
+    names = (*command.messages, command.message)
+    name = f"{thread.name}/messages/{names[0]}" if names[0] else thread.name
+    raise NotFound(f"there is no {thread.name}", reason="MESSAGE_NOT_FOUND", message=name)
 
 
 def _missing_message(thread: ThreadKey, message_id: str, what: str) -> NoReturn:

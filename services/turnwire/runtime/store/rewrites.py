@@ -60,7 +60,7 @@ class Patched:
 def hold_for_rewrite(db: Connection, command: RewriteCommand, owner: str) -> tuple[RewriteBase, Hold]:
     """Study an edit and hold its thread for it. Raises as `study`, and Unavailable (THREAD_HELD)."""
     if lock(db, command.thread) is None:
-        missing_thread(command.thread)
+        missing_thread(command)
     base = study(db, command)
     epoch = acquire_admin(db, command.thread, owner)
     if epoch is None:
@@ -75,7 +75,7 @@ def commit_rewrite(
     thread = command.thread
     held = lock(db, thread)
     if held is None:
-        missing_thread(thread)
+        missing_thread(command)
     if command.request_id and (known := find_rewrite(db, command)) is not None:
         return Rewritten(held.version, known), ()
     base = study(db, command)
