@@ -244,9 +244,10 @@ async def test_the_end_of_a_turn_withdraws_its_questions_in_the_same_unit(
 
 async def test_every_visible_change_has_a_version_of_its_own(store: TurnStore) -> None:
     key, journal, _ = await begun(store)
-    versions = "SELECT h.version, m.change_version, t.change_version FROM threads h JOIN messages m"
-    versions += (
-        " ON m.thread_id = h.thread_id AND m.role = 'assistant' JOIN turns t ON t.thread_id = h.thread_id"
+    versions = (
+        "SELECT h.version, m.change_version, t.change_version FROM threads h"
+        " JOIN messages m ON m.thread_id = h.thread_id AND m.role = 'assistant'"
+        " JOIN turns t ON t.thread_id = h.thread_id"
     )
     (first,) = await rows(store, versions)
     assert first[0] == first[1]

@@ -259,12 +259,12 @@ class Journal:
             OwnerLost: another owner has the turn.
         """
         await self.log.flush()
-        log, first = self.log, self.log.next_sequence
+        log, key, epoch, first = self.log, self.key, self.epoch, self.log.next_sequence
         log.stamp(1, 0, 0)
+        # The transaction holds on to no log: the writer may keep it for longer than anybody needs the turn.
+        encode = log.page_encoder()
         try:
-            page = await log.run(
-                lambda db: suspension.suspend(db, self.key, self.epoch, first, log.encode_events)
-            )
+            page = await log.run(lambda db: suspension.suspend(db, key, epoch, first, encode))
         except UnitFenced as error:
             raise OwnerLost(self.key.name) from error
         log.retire(page, waiting=True)
@@ -281,9 +281,9 @@ class Journal:
         except UnitRejected:
             # What cannot be stored is done anew by the next owner.
             self.log.begin_anew()
-        following = self.log.next_sequence
+        key, epoch, following = self.key, self.epoch, self.log.next_sequence
         try:
-            await self.log.run(lambda db: suspension.release(db, self.key, self.epoch, following))
+            await self.log.run(lambda db: suspension.release(db, key, epoch, following))
         except UnitFenced as error:
             raise OwnerLost(self.key.name) from error
         self.log.retire(None, waiting=False)

@@ -36,6 +36,8 @@ Record = tuple[int, int, tuple[int, int, int], TurnEvent]
 Page = tuple[int, int, bytes]
 # Encodes one event as a field of a page; a page is the concatenation of such fields.
 EncodeEvent = Callable[[str, Record], bytes]
+# Encodes events as a page whose first one has that sequence.
+EncodePage = Callable[[int, Sequence[TurnEvent]], bytes]
 
 MAX_PAGE_EVENTS = 256
 MAX_PAGE_BYTES = 64 * 1024
@@ -232,12 +234,15 @@ class TurnLog:
         self._check()
         return await self._writer.run(fn, self.key)
 
-    def encode_events(self, first: int, events: Sequence[TurnEvent]) -> bytes:
-        """Return events as a page whose first one has that sequence, with what `stamp` set last."""
-        now, stamp = time.time_ns(), self._stamp
-        return b"".join(
-            self._encode(self.name, (first + i, now, stamp, event)) for i, event in enumerate(events)
-        )
+    def page_encoder(self) -> EncodePage:
+        """Return what encodes events as a page with a first sequence, with what `stamp` set last."""
+        encode, name, stamp = self._encode, self.name, self._stamp
+
+        def page(first: int, events: Sequence[TurnEvent]) -> bytes:
+            now = time.time_ns()
+            return b"".join(encode(name, (first + i, now, stamp, event)) for i, event in enumerate(events))
+
+        return page
 
     def begin_anew(self) -> None:
         """Forget what could not be stored, so that the end of the turn can be."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from turnwire.extend.events import TurnEvent, TurnSuspended
+from turnwire.extend.events import TurnSuspended
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.store.actions import open_actions, wake_statement
+from turnwire.runtime.store.log import EncodePage, Page
 from turnwire.storage.units import Connection, UnitFenced
 
 __all__ = ["release", "suspend"]
 
-# (first sequence, last sequence, encoded page)
-_Page = tuple[int, int, bytes]
 _OF_TURN = "scope = ? AND thread_id = ? AND turn_id = ?"
 _LET_GO = (
     "UPDATE threads SET version = version + ?, owner = '', lease = ''"
@@ -39,8 +36,8 @@ def suspend(
     key: TurnKey,
     epoch: int,
     first: int,
-    encode: Callable[[int, Sequence[TurnEvent]], bytes],
-) -> _Page:
+    encode: EncodePage,
+) -> Page:
     """Make a turn wait, with TurnSuspended as its last event, and return the page.
 
     It is due again when the first of its open actions expires, or at once when an answer has come meanwhile.
