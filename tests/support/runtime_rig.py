@@ -45,7 +45,8 @@ async def open_store(
     await database.open()
     owner = f"{runtime_id}/{uuid.uuid4().hex}"
     try:
-        await database.writer.run(lambda db: enter(db, owner, alone=not database.shared))
+        named = await database.claim_name(runtime_id)
+        await database.writer.run(lambda db: enter(db, owner, alone=not database.shared, named=named))
         yield TurnStore(
             database,
             encode,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
+from support.postgres import Location
 from support.runtime_rig import begin, end, events, open_store
 from turnwire.extend.llm import TextDelta
 from turnwire.runtime.domain.turn import TurnKey, TurnRow
@@ -15,8 +15,8 @@ from turnwire.runtime.store.turn_store import TurnStore
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[TurnStore]:
-    async with open_store(tmp_path / "runtime.db") as opened:
+async def store(store_location: Location) -> AsyncIterator[TurnStore]:
+    async with open_store(store_location) as opened:
         yield opened
 
 

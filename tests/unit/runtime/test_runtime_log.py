@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
+from support.postgres import Location
 from support.runtime_rig import (
     DONE,
     begin,
@@ -33,8 +33,8 @@ from turnwire.storage.units import StoreUnavailable, UnitRejected
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[TurnStore]:
-    async with open_store(tmp_path / "runtime.db") as opened:
+async def store(store_location: Location) -> AsyncIterator[TurnStore]:
+    async with open_store(store_location) as opened:
         yield opened
 
 
@@ -189,8 +189,8 @@ async def test_a_log_with_another_owner_takes_nothing_more(store: TurnStore) -> 
     reading.close()
 
 
-async def test_a_store_that_is_gone_is_told_to_owner_and_readers(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "runtime.db") as store:
+async def test_a_store_that_is_gone_is_told_to_owner_and_readers(store_location: Location) -> None:
+    async with open_store(store_location) as store:
         key, journal = await begin(store)
         reading = await reader(store, key)
     journal.emit(TextDelta("a"))
@@ -251,8 +251,8 @@ async def test_memory_holds_a_bounded_tail_and_readers_find_the_rest(store: Turn
     assert [e.sequence for e in await history(store, key)] == list(range(1, 24))
 
 
-async def test_a_full_log_asks_its_model_to_wait_and_has_room_again(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "runtime.db", spacing=0.01) as store:
+async def test_a_full_log_asks_its_model_to_wait_and_has_room_again(store_location: Location) -> None:
+    async with open_store(store_location, spacing=0.01) as store:
         _, journal = await begin(store)
         emitted = 0
         while not journal.crowded:
@@ -299,8 +299,8 @@ async def test_the_bytes_that_are_stored_are_the_bytes_that_readers_get(store: T
     assert len(got) == len(bodies)
 
 
-async def test_a_silent_reader_gets_heartbeats_and_a_busy_one_none(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "runtime.db", heartbeat=0.04) as store:
+async def test_a_silent_reader_gets_heartbeats_and_a_busy_one_none(store_location: Location) -> None:
+    async with open_store(store_location, heartbeat=0.04) as store:
         key, journal = await begin(store)
         beats: list[int] = []
         reading = await reader(store, key)

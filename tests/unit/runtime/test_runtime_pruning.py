@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.postgres import Location
 from support.runtime_rig import begin, end, open_store, pages, queued, reader
 from turnwire.core.errors import Expired
 from turnwire.extend.events import TurnState
@@ -22,8 +23,8 @@ DAY = 86400.0
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[TurnStore]:
-    async with open_store(tmp_path / "runtime.db") as opened:
+async def store(store_location: Location) -> AsyncIterator[TurnStore]:
+    async with open_store(store_location) as opened:
         yield opened
 
 
@@ -173,16 +174,17 @@ async def test_keys_of_requests_go_after_a_day_and_those_of_commands_after_a_wee
     assert await count(store, "applied_commands") == 3
 
 
-async def test_room_in_the_file_is_given_back(store: TurnStore, tmp_path: Path) -> None:
-    key, journal = await begin(store)
-    for _ in range(40):
-        journal.log.emit(TextDelta("x" * 60_000))
-        await journal.log.flush()
-    await end(journal)
-    assert (await pruner(store).prune(0.0)).bytes > 2_000_000
-    assert await store.read(lambda db: db.execute("PRAGMA freelist_count").fetchone()[0]) == 0
-    assert await store.read(lambda db: db.execute("PRAGMA page_count").fetchone()[0]) < 200
-    assert (await store.get_turn(key)).state is TurnState.COMPLETED
+async def test_room_in_the_file_is_given_back(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "runtime.db") as store:
+        key, journal = await begin(store)
+        for _ in range(40):
+            journal.log.emit(TextDelta("x" * 60_000))
+            await journal.log.flush()
+        await end(journal)
+        assert (await pruner(store).prune(0.0)).bytes > 2_000_000
+        assert await store.read(lambda db: db.execute("PRAGMA freelist_count").fetchone()[0]) == 0
+        assert await store.read(lambda db: db.execute("PRAGMA page_count").fetchone()[0]) < 200
+        assert (await store.get_turn(key)).state is TurnState.COMPLETED
 
 
 async def test_two_passes_at_once_do_the_work_of_one(store: TurnStore) -> None:

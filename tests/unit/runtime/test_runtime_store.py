@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
+from support.postgres import Location
 from support.runtime_rig import (
     CANCELLED,
     DONE,
@@ -46,8 +46,8 @@ REQUEST = "7d3f2c1e-8f0a-4a37-9a55-0c6f3a1f9b10"
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[TurnStore]:
-    async with open_store(tmp_path / "runtime.db") as opened:
+async def store(store_location: Location) -> AsyncIterator[TurnStore]:
+    async with open_store(store_location) as opened:
         yield opened
 
 
@@ -84,8 +84,8 @@ async def test_the_same_request_joins_its_turn_and_another_body_is_refused(store
     assert caught.value.metadata["turn"] == first.key.name
 
 
-async def test_a_request_is_known_after_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.db"
+async def test_a_request_is_known_after_a_restart(store_location: Location) -> None:
+    path = store_location
     asked = command(new_thread={}, request_id=REQUEST)
     async with open_store(path) as store:
         key, journal = (await admit(store, asked)).key, None
@@ -160,8 +160,8 @@ async def test_a_refused_admission_leaves_nothing(store: TurnStore) -> None:
     assert await store.read(lambda db: queries.get_thread(db, key.thread)) == before
 
 
-async def test_a_full_queue_is_refused(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "runtime.db", queue_limit=2) as store:
+async def test_a_full_queue_is_refused(store_location: Location) -> None:
+    async with open_store(store_location, queue_limit=2) as store:
         key, _ = await begin(store)
         await queued(store, key)
         await queued(store, key)
@@ -336,8 +336,8 @@ async def test_lists_are_of_one_scope_and_go_on_where_they_stopped(store: TurnSt
 # --- restart ---
 
 
-async def test_a_turn_that_a_crash_left_running_goes_on_where_it_stood(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.db"
+async def test_a_turn_that_a_crash_left_running_goes_on_where_it_stood(store_location: Location) -> None:
+    path = store_location
     async with open_store(path) as store:
         key, journal = await begin(store)
         calls = [call("call-1", 0), call("call-2", 1), call("call-3", 2)]
@@ -370,8 +370,10 @@ async def test_a_turn_that_a_crash_left_running_goes_on_where_it_stood(tmp_path:
         assert await store.claim_next(key.thread) is None
 
 
-async def test_model_output_of_a_step_that_was_not_committed_is_void_after_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.db"
+async def test_model_output_of_a_step_that_was_not_committed_is_void_after_a_restart(
+    store_location: Location,
+) -> None:
+    path = store_location
     async with open_store(path) as store:
         key, journal = await begin(store)
         journal.at(step=1)
@@ -391,8 +393,10 @@ async def test_model_output_of_a_step_that_was_not_committed_is_void_after_a_res
         assert reset.step_reset.cause == "recovery"
 
 
-async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.db"
+async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(
+    store_location: Location,
+) -> None:
+    path = store_location
     async with open_store(path) as store:
         key, journal = await begin(store)
         journal.begin_answer("answer-1")
@@ -418,8 +422,8 @@ async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(
         assert (answer.open, answer.interrupted_reason) == (False, "error")
 
 
-async def test_a_queue_without_a_running_turn_is_found_after_a_restart(tmp_path: Path) -> None:
-    path = tmp_path / "runtime.db"
+async def test_a_queue_without_a_running_turn_is_found_after_a_restart(store_location: Location) -> None:
+    path = store_location
     async with open_store(path) as store:
         key, journal = await begin(store)
         waiting = await queued(store, key)
@@ -430,9 +434,9 @@ async def test_a_queue_without_a_running_turn_is_found_after_a_restart(tmp_path:
 
 
 async def test_a_reader_of_a_queued_turn_from_before_a_restart_follows_it_to_its_end(
-    tmp_path: Path,
+    store_location: Location,
 ) -> None:
-    path = tmp_path / "runtime.db"
+    path = store_location
     async with open_store(path) as store:
         key, _ = await begin(store)
         waiting = await queued(store, key)
