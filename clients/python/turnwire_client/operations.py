@@ -20,8 +20,9 @@ from turnwire.api.runtime.v1 import agent_service_pb2 as agents
 from turnwire.api.runtime.v1 import thread_service_pb2 as threads
 from turnwire.api.runtime.v1 import turn_service_pb2 as turns
 from turnwire.api.runtime.v1.content_pb2 import Part
+from turnwire.api.runtime.v1.message_pb2 import MESSAGE_VISIBILITY_HIDDEN, MESSAGE_VISIBILITY_VISIBLE
 from turnwire.api.runtime.v1.thread_pb2 import Thread
-from turnwire.api.runtime.v1.turn_pb2 import Input, TurnSpec, TurnView
+from turnwire.api.runtime.v1.turn_pb2 import Input, ModelOptions, TurnSpec, TurnView
 from turnwire_client.spec import agent_name, duration, new_id, thread_name
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "continue_turn",
     "create_thread",
     "delete_thread",
+    "fork_thread",
     "get_action",
     "get_agent",
     "get_thread",
@@ -53,9 +55,12 @@ __all__ = [
     "list_turns",
     "prune_events",
     "read_tool_result",
+    "regenerate_turn",
     "resolve_action",
+    "retry_turn",
     "send_command",
     "server_info",
+    "set_message_visibility",
     "start_turn",
     "update_queued_turn",
     "update_thread",
@@ -203,9 +208,50 @@ def get_thread(thread: str, message_count: int) -> Operation[threads.GetThreadRe
     return Operation(f"{THREADS}/GetThread", request, threads.GetThreadResponse)
 
 
-def delete_thread(thread: str) -> Operation[threads.DeleteThreadResponse]:
-    request = threads.DeleteThreadRequest(name=thread_name(thread))
+def delete_thread(
+    thread: str, expected_version: int | None = None
+) -> Operation[threads.DeleteThreadResponse]:
+    request = threads.DeleteThreadRequest(name=thread_name(thread), expected_version=expected_version)
     return Operation(f"{THREADS}/DeleteThread", request, threads.DeleteThreadResponse)
+
+
+def fork_thread(
+    thread: str, message: str, thread_id: str, request_id: str | None
+) -> Operation[threads.ForkThreadResponse]:
+    request = threads.ForkThreadRequest(
+        thread=thread_name(thread), request_id=request_id or new_id(), message=message, thread_id=thread_id
+    )
+    return Operation(f"{THREADS}/ForkThread", request, threads.ForkThreadResponse)
+
+
+def regenerate_turn(
+    thread: str, version: int, message: str, options: ModelOptions | None, request_id: str | None
+) -> Operation[threads.RegenerateTurnResponse]:
+    request = threads.RegenerateTurnRequest(
+        thread=thread_name(thread),
+        request_id=request_id or new_id(),
+        message=message,
+        expected_version=version,
+        model_options=options,
+    )
+    return Operation(f"{THREADS}/RegenerateTurn", request, threads.RegenerateTurnResponse)
+
+
+def retry_turn(turn: str, version: int, request_id: str | None) -> Operation[threads.RetryTurnResponse]:
+    request = threads.RetryTurnRequest(turn=turn, request_id=request_id or new_id(), expected_version=version)
+    return Operation(f"{THREADS}/RetryTurn", request, threads.RetryTurnResponse)
+
+
+def set_message_visibility(
+    thread: str, version: int, messages: Sequence[str], hidden: bool
+) -> Operation[threads.SetMessageVisibilityResponse]:
+    request = threads.SetMessageVisibilityRequest(
+        thread=thread_name(thread),
+        messages=messages,
+        visibility=MESSAGE_VISIBILITY_HIDDEN if hidden else MESSAGE_VISIBILITY_VISIBLE,
+        expected_version=version,
+    )
+    return Operation(f"{THREADS}/SetMessageVisibility", request, threads.SetMessageVisibilityResponse)
 
 
 def update_thread(

@@ -19,7 +19,7 @@ from turnwire.api.runtime.v1.content_pb2 import Part, TextContent
 from turnwire.api.runtime.v1.message_pb2 import Message
 from turnwire.api.runtime.v1.thread_pb2 import Thread
 from turnwire.api.runtime.v1.thread_service_pb2 import GetThreadResponse, WatchThreadRequest
-from turnwire.api.runtime.v1.turn_pb2 import Task, Turn, TurnSpec
+from turnwire.api.runtime.v1.turn_pb2 import ModelOptions, Task, Turn, TurnSpec
 from turnwire.api.runtime.v1.turn_service_pb2 import (
     ResolveActionRequest,
     StartTurnResponse,
@@ -290,9 +290,41 @@ class Client:
         said = [*([Part(text=TextContent(text=text))] if text is not None else []), *parts]
         return (self._channels.unary(operations.update_queued_turn(turn.name, turn.etag, said))).turn
 
-    def delete_thread(self, thread: str) -> None:
-        """Delete a thread and what is in it, for ever."""
-        self._channels.unary(operations.delete_thread(thread))
+    def delete_thread(self, thread: str, *, expected_version: int | None = None) -> None:
+        """Delete a thread and what is in it, for ever; a turn that runs in it is cancelled."""
+        self._channels.unary(operations.delete_thread(thread, expected_version))
+
+    def fork_thread(
+        self, thread: str, message: str = "", *, thread_id: str = "", request_id: str | None = None
+    ) -> Thread:
+        """Copy a thread, up to a message (its name) or whole, into a new one."""
+        operation = operations.fork_thread(thread, message, thread_id, request_id)
+        return (self._channels.unary(operation)).thread
+
+    def regenerate_turn(
+        self,
+        thread: str,
+        message: str = "",
+        *,
+        expected_version: int,
+        options: ModelOptions | None = None,
+        request_id: str | None = None,
+    ) -> Turn:
+        """Have an answer (its name, empty = the latest) made anew; it and all after it leave the view."""
+        operation = operations.regenerate_turn(thread, expected_version, message, options, request_id)
+        return (self._channels.unary(operation)).turn
+
+    def retry_turn(self, turn: str, *, expected_version: int, request_id: str | None = None) -> Turn:
+        """Try a failed or cancelled turn again."""
+        operation = operations.retry_turn(turn, expected_version, request_id)
+        return (self._channels.unary(operation)).turn
+
+    def set_message_visibility(
+        self, thread: str, *messages: str, hidden: bool, expected_version: int
+    ) -> Thread:
+        """Hide messages (their names) from readers and the model, or show them again."""
+        operation = operations.set_message_visibility(thread, expected_version, messages, hidden)
+        return (self._channels.unary(operation)).thread
 
     def list_threads(self, *, query: str = "", page_size: int = 0) -> Iterator[Thread]:
         """Give the threads that a filter such as `agent=agents/demo` lets through, latest changed first."""
