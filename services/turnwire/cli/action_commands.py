@@ -28,11 +28,12 @@ def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
     """Add the commands to the program; `carry_out` does the work of one and leaves with its exit code."""
     actions = typer.Typer(no_args_is_help=True, help="What turns wait for: list it, show it, answer it.")
     app.add_typer(actions, name="actions")
-    _add_reads(actions, carry_out)
+    _add_lists(actions, carry_out)
+    _add_show(actions, carry_out)
     _add_answers(actions, carry_out)
 
 
-def _add_reads(actions: typer.Typer, carry_out: CarryOut) -> None:
+def _add_lists(actions: typer.Typer, carry_out: CarryOut) -> None:
     @actions.command("list")
     def _list(
         context: typer.Context,
@@ -63,6 +64,8 @@ def _add_reads(actions: typer.Typer, carry_out: CarryOut) -> None:
 
         carry_out(work)
 
+
+def _add_show(actions: typer.Typer, carry_out: CarryOut) -> None:
     @actions.command("show")
     def _show(context: typer.Context, name: Name, as_json: Json = False) -> None:
         """Print an action with the whole of what would run."""

@@ -11,9 +11,9 @@ from turnwire.extend.actions import Action, ActionKind, ActionState
 from turnwire.runtime.domain.action import ActionAnswer, ActionKey, ActionPlace
 from turnwire.runtime.domain.execution import RiskTier
 from turnwire.runtime.domain.turn import TurnKey
-from turnwire.runtime.proto_values import enum_table, timestamp
 from turnwire.runtime.request_codec import bad, not_served, thread_key, turn_key
 from turnwire.runtime.store.rows import encode
+from turnwire.runtime.values_codec import enum_table, timestamp
 from turnwire.wire.auth import Principal
 
 __all__ = [

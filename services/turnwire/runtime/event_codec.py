@@ -32,8 +32,8 @@ from turnwire.extend.llm import (
 from turnwire.runtime.action_codec import ACTION_STATES, action_to_proto
 from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
 from turnwire.runtime.domain.resumption import OpenAttempt
-from turnwire.runtime.proto_values import duration, enum_table, timestamp
 from turnwire.runtime.store.log import Record
+from turnwire.runtime.values_codec import duration, enum_table, timestamp
 
 __all__ = [
     "OUTCOMES",
