@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.postgres import Location
 from support.runtime_rig import DONE, begin, events, open_store, pages, reader
 from turnwire.extend.events import Notice, NoticeSeverity, TurnEvent
 from turnwire.extend.llm import ReasoningDelta, TextDelta
@@ -82,8 +82,8 @@ async def _read(store: TurnStore, key: object, after: int, slowness: int) -> lis
     return got
 
 
-async def _play(path: Path, plan: Plan) -> None:
-    async with open_store(path) as store:
+async def _play(location: Location, plan: Plan) -> None:
+    async with open_store(location) as store:
         key, journal = await begin(store)
         attached: list[tuple[int, asyncio.Task[list[bytes]]]] = []
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
@@ -106,15 +106,17 @@ async def _play(path: Path, plan: Plan) -> None:
             assert b"".join(task.result()) == trim_page(whole, after)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PLANS)
-def test_every_reader_gets_the_same_bytes_without_gap_or_repeat(plan: Plan) -> None:
-    with tempfile.TemporaryDirectory() as folder, Limits(plan):
-        asyncio.run(_play(Path(folder) / "runtime.db", plan))
+def test_every_reader_gets_the_same_bytes_without_gap_or_repeat(
+    fresh_location: Callable[..., Location], plan: Plan
+) -> None:
+    with Limits(plan):
+        asyncio.run(_play(fresh_location(), plan))
 
 
-async def test_an_attach_after_any_event_gives_the_rest_of_the_same_bytes(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "runtime.db") as store:
+async def test_an_attach_after_any_event_gives_the_rest_of_the_same_bytes(store_location: Location) -> None:
+    async with open_store(store_location) as store:
         key, journal = await begin(store)
         for n in range(30):
             journal.emit(TextDelta(f"word {n} "))

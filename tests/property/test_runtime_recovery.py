@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.ledger_executor import LedgerExecutor
+from support.postgres import Location
 from support.recovery_rig import StepModel, World, check_told
 from support.runtime_fakes import call, tool
 from turnwire.extend.actions import ActionState
@@ -45,18 +45,20 @@ def words() -> st.SearchStrategy[list[object]]:
 DEATHS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), max_size=4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps(), DEATHS, st.sampled_from([ActionState.APPROVED, ActionState.REJECTED]))
 async def test_what_consumers_keep_is_what_is_stored_whatever_dies(
-    script: list[list[object]], deaths: list[tuple[int, bool]], answer: ActionState
+    fresh_location: Callable[..., Location],
+    script: list[list[object]],
+    deaths: list[tuple[int, bool]],
+    answer: ActionState,
 ) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        executor = LedgerExecutor(*TOOLS)
-        made = World(Path(directory) / "runtime.db", StepModel(*script), executor, answer=answer)  # type: ignore[arg-type]
-        for commits, lingers in deaths:
-            await made.live(commits, lingers=lingers)
-        await made.finish()
-        log, transcript = await made.told()
+    executor = LedgerExecutor(*TOOLS)
+    made = World(fresh_location(), StepModel(*script), executor, answer=answer)  # type: ignore[arg-type]
+    for commits, lingers in deaths:
+        await made.live(commits, lingers=lingers)
+    await made.finish()
+    log, transcript = await made.told()
     check_told(log, transcript)
     assert set(executor.starts.values()) <= {1}
     view = TurnView(log)

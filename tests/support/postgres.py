@@ -20,7 +20,15 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Location", "PostgresServer", "fresh_location", "postgres", "store_location"]
+__all__ = [
+    "Location",
+    "PostgresServer",
+    "engine",
+    "fresh_location",
+    "plain_connection",
+    "postgres",
+    "store_location",
+]
 
 Location = Path | str
 
@@ -186,6 +194,17 @@ class PostgresServer:
             db.close()
             self._templates[package] = name
         return self._templates[package]
+
+
+def plain_connection(location: Location) -> Any:
+    """Return a connection to a store from beside, for looking: `execute` with `?` places, and `close`."""
+    if isinstance(location, Path):
+        from turnwire.storage import sqlite
+
+        return sqlite.connect(location, read_only=True)
+    from turnwire.storage import postgres as engine
+
+    return engine.connect(location, read_only=True)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,15 @@
-"""Turns that live through deaths: stores on one file, one after another, over an executor with a ledger."""
+"""Turns that live through deaths: stores in one place, one after another, over an executor with a ledger."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from support.ledger_executor import LedgerExecutor
 from support.mortal_store import mortal
+from support.postgres import Location, plain_connection
 from support.runtime_fakes import FakeModels, agent
 from support.runtime_rig import command, events, open_store, pages, take
 from support.strict_provider import chat_fault
@@ -65,11 +64,11 @@ class StepModel:
 
 
 class World:
-    """What outlives every process: the file, the executor, and who answers."""
+    """What outlives every process: the store, the executor, and who answers."""
 
     def __init__(
         self,
-        path: Path,
+        location: Location,
         model: StepModel,
         executor: LedgerExecutor,
         *,
@@ -77,7 +76,7 @@ class World:
         given: StartCommand | None = None,
         definition: AgentDefinition | None = None,
     ) -> None:
-        self.path = path
+        self.location = location
         self.model = model
         self.executor = executor
         self.answer = answer
@@ -96,7 +95,7 @@ class World:
         before: Callable[[CancelToken], None] | None = None,
     ) -> bool:
         """Run a process until its turn ends, waits or is let go, or until it dies; tells whether it lived."""
-        async with asyncio.timeout(20), open_store(self.path) as store:
+        async with asyncio.timeout(20), open_store(self.location) as store:
             process = mortal(store, commits, lingers=lingers)
             token = CancelToken()
             if before is not None:
@@ -116,7 +115,7 @@ class World:
             task.cancel()
             await asyncio.wait({task, death})
             await spin(20)
-        invariants(self.path)
+        invariants(self.location)
         return lived
 
     async def _process(self, store: TurnStore, token: CancelToken) -> None:
@@ -164,13 +163,13 @@ class World:
 
     async def ended(self) -> bool:
         """Tell whether the turn is at its end."""
-        async with open_store(self.path) as store:
+        async with open_store(self.location) as store:
             assert self.key is not None
             return (await store.get_turn(self.key)).state.terminal
 
     async def told(self) -> tuple[list[pb.TurnEvent], list[StoredMessage]]:
         """Return the whole log and the transcript of a turn that has ended."""
-        async with open_store(self.path) as store:
+        async with open_store(self.location) as store:
             assert self.key is not None
             log = events(await pages(store, self.key))
             return log, list(await store.transcript(self.key.thread))
@@ -249,9 +248,9 @@ def check_told(log: Sequence[pb.TurnEvent], transcript: Sequence[StoredMessage])
     assert sorted(asked) == sorted(resolved)
 
 
-def invariants(path: Path) -> None:
+def invariants(location: Location) -> None:
     """Check the tail of every thread, which holds at each moment, also right after a death."""
-    db = sqlite3.connect(path)
+    db = plain_connection(location)
     try:
         behind = db.execute(
             "SELECT count(*) FROM messages o JOIN messages m ON m.scope = o.scope"
