@@ -72,9 +72,15 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    path: Path, model: FakeModel, *agents: AgentDefinition, max_live: int = 100
+    path: Path | str,
+    model: FakeModel,
+    *agents: AgentDefinition,
+    max_live: int = 100,
+    runtime_id: str = "runtime",
 ) -> AsyncIterator[Rig]:
-    async with open_store(path / "runtime.db") as store:
+    """Open a store, in a folder or at the address of a server, and what runs its turns."""
+    location = path / "runtime.db" if isinstance(path, Path) else path
+    async with open_store(location, runtime_id=runtime_id) as store:
         made = Rig(store, model, *agents, max_live=max_live)
         yield made
         await made.supervisor.drain(0.0)

@@ -77,6 +77,7 @@ class Leases:
         owner: `{runtime_id}/{boot}`.
         terms: the times.
         on_hung: called on the loop with True when it stood still too long, with False at the next renewal.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class Leases:
         terms: LeaseTerms,
         *,
         on_hung: Callable[[bool], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self.owner = owner
         self.terms = terms
         self._on_late: Callable[[], None] = _unheard
         self._on_hung = on_hung
-        self._ticked = time.monotonic()
+        self._ticked = self._clock()
         self._hung = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +110,7 @@ class Leases:
         await writer.run(lambda db: enter(db, self.owner, alone=alone, ttl=ttl, named=named))
         self._on_late = on_late
         self._loop = asyncio.get_running_loop()
-        self._ticked = time.monotonic()
+        self._ticked = self._clock()
         self._tick()
 
     async def stop(self, writer: UnitWriter) -> None:
@@ -122,7 +125,7 @@ class Leases:
         loop = self._loop
         if loop is None:
             return
-        if time.monotonic() - self._ticked > self.terms.hung:
+        if self._clock() - self._ticked > self.terms.hung:
             if not self._hung:
                 self._hung = True
                 logger.error("lease.loop_hung", extra={"owner": self.owner, "seconds": self.terms.hung})
@@ -142,7 +145,7 @@ class Leases:
     def _tick(self) -> None:
         if self._loop is None:
             return
-        now = time.monotonic()
+        now = self._clock()
         stood_still = now - self._ticked > self.terms.hung
         self._ticked = now
         self._timer = self._loop.call_later(min(1.0, self.terms.hung / 4), self._tick)
