@@ -37,7 +37,7 @@ from turnwire.runtime.graph_servicer import GraphServicer
 from turnwire.runtime.history_servicer import History
 from turnwire.runtime.models.registry import ModelRegistry
 from turnwire.runtime.roles import ROLES
-from turnwire.runtime.settings import RuntimeSettings
+from turnwire.runtime.settings import RuntimeSettings, TurnSettings
 from turnwire.runtime.store.leases import Leases, LeaseTerms
 from turnwire.runtime.store.pruning import Pruner
 from turnwire.runtime.store.turn_store import TurnStore
@@ -147,15 +147,7 @@ class _Runtime:
         self._settings = settings
         self._database = database
         self._leases = leases
-        self.store = TurnStore(
-            database,
-            encode_event,
-            trim_page,
-            leases.owner,
-            read_tail=open_attempt,
-            queue_limit=turns.queue_limit,
-            heartbeat=turns.heartbeat_seconds,
-        )
+        self.store = _store(database, leases.owner, turns)
         self.pruner = Pruner(database.writer, database.reader, settings.retention.events_days * _DAY_SECONDS)
         # Callers with credentials are of several scopes, and none may read the files of another.
         by_scope = settings.listen.tokens_file is not None
@@ -169,13 +161,8 @@ class _Runtime:
             handler=self.desk,
             on_change=lambda up: host.health.set(_LINK, up),
         )
-        context = TurnContext(
-            self.store,
-            models,
-            self.executor,
-            turns.first_feedback_seconds,
-            turns.approval_timeout_seconds,
-        )
+        patience = (turns.first_feedback_seconds, turns.approval_timeout_seconds)
+        context = TurnContext(self.store, models, self.executor, *patience)
         self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
         self.desk.supervisor = self.supervisor
         self.dispatcher = Dispatcher(self.store, self.supervisor, sweep=settings.leases.sweep_seconds)
@@ -256,6 +243,18 @@ class _Runtime:
         await self.supervisor.drain(max(0.0, self._settings.drain.stop_grace_seconds - 12.0))
         # Readers of turns that wait in a queue would hold the process until it cuts them off without a word.
         self.store.send_away()
+
+
+def _store(database: Database, owner: str, turns: TurnSettings) -> TurnStore:
+    return TurnStore(
+        database,
+        encode_event,
+        trim_page,
+        owner,
+        read_tail=open_attempt,
+        queue_limit=turns.queue_limit,
+        heartbeat=turns.heartbeat_seconds,
+    )
 
 
 def _agents(settings: RuntimeSettings) -> Sequence[AgentDefinition]:
