@@ -89,7 +89,9 @@ async def turn(
 async def suspended(store: TurnStore, thread: str = "", *, text: str = "hello") -> tuple[TurnKey, str]:
     """Run a turn up to a call that waits for an approval; returns the turn and the id of its message."""
     key, journal = await begin(store, thread, text=text)
-    message = await answer(journal, said("may I?"), call("call-1"), actions=[action_of(key)])
+    call_id = f"call-{uuid.uuid4().hex[:8]}"
+    asked = action_of(key, call_id)
+    message = await answer(journal, said("may I?"), call(call_id), actions=[asked])
     await journal.suspend()
     assert (await store.get_turn(key)).state is TurnState.WAITING
     return key, message
