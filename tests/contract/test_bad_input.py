@@ -13,6 +13,7 @@ from support import (
     bad_input_history,
     bad_input_threads,
     bad_input_turns,
+    bad_input_view,
 )
 from support.bad_input_registry import (
     CASES,
@@ -35,6 +36,7 @@ MODULES = (
     bad_input_history,
     bad_input_threads,
     bad_input_turns,
+    bad_input_view,
 )  # each registers its cases
 METHODS = contract().methods
 SERVED = {short: method for short, method in METHODS.items() if short not in UNSERVED_METHODS}

@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from support import runtime_server
 from support.bad_input_control import attach_hello, connect_hello, send
 from support.bad_input_executor import execute
 from support.bad_input_registry import FAULTS, UNSERVED_METHODS, caller_of, request_of
@@ -192,6 +193,25 @@ async def test_a_peer_that_takes_nothing_is_cut_off(hasty: Rig, short: str, reas
     assert refusal.reason == reason
 
 
+@pytest.mark.parametrize(("short", "reason"), FAULTS["unread"])
+async def test_a_reader_that_takes_nothing_is_cut_off(tmp_path: Path, short: str, reason: str) -> None:
+    async with runtime_server.running(
+        tmp_path, {"long": [[{"text": "$user"}] * 20]}, heartbeat=0.2
+    ) as runtime:
+        runtime.store.ticker.stall = 0.4
+        asked = runtime_server.request("long", text="x" * 700_000)
+        turn = (await runtime.run(asked))[0].header.turn
+        if short.endswith(".RunTurn"):
+            call = runtime.turns.RunTurn(asked)
+        else:
+            call = runtime.turns.WatchTurn(request_of(short, turn=turn))
+        assert (await call.read()).HasField("header")
+        await runtime.until_no_reader()
+        refusal = await _ending(call)
+    refusal.check_shape(METHODS[short])
+    assert refusal.reason == reason
+
+
 async def test_readers_of_a_turn_that_another_runtime_took_are_told_to_come_back(rig: Rig) -> None:
     request = fill(request_of("TurnService.RunTurn"), agent="slow")
     (started, *_) = await rig.until("TurnService.RunTurn", request, lambda answer: answer.HasField("header"))
@@ -226,6 +246,8 @@ def _reads() -> dict[str, Any]:
         "ThreadService.GetThread": {"name": MISSING_THREAD},
         "ThreadService.ListThreads": {},
         "ThreadService.ListMessages": {"parent": MISSING_THREAD},
+        "ThreadService.ListQueuedTurns": {"parent": MISSING_THREAD},
+        "ThreadService.WatchThread": {"thread": MISSING_THREAD},
         "AdminService.PruneEvents": {"dry_run": True},
         "ToolExecutorService.CancelExecution": call,
         "ToolExecutorService.LookupExecution": call,
@@ -320,6 +342,7 @@ async def test_every_fault_of_the_table_is_provoked_here() -> None:
         "overloaded",
         "silent",
         "stalled",
+        "unread",
         "owner_lost",
         "executor_gone",
         "store_gone",

@@ -75,10 +75,6 @@ UNSERVED_METHODS = frozenset(
         "GraphService.GetGraph",
         "GraphService.ListGraphs",
         "GraphService.WatchGraph",
-        "ThreadService.UpdateThread",
-        "ThreadService.WatchThread",
-        "ThreadService.ListQueuedTurns",
-        "ThreadService.UpdateQueuedTurn",
         "TurnService.ContinueTurn",
     }
 )
@@ -90,14 +86,6 @@ NOT_SERVED_YET: dict[Key, str] = {
     ("AdminService", "TOKEN_EXPIRED"): "tokens of a file have no expiry; tokens of an identity provider will",
     ("TurnService.RunTurn", "TURN_QUOTA_EXCEEDED"): "scopes have no quota yet",
     ("TurnService.StartTurn", "TURN_QUOTA_EXCEEDED"): "scopes have no quota yet",
-    (
-        "TurnService.RunTurn",
-        "READER_STALLED",
-    ): "a reader that takes nothing is kept until its connection ends",
-    (
-        "TurnService.WatchTurn",
-        "READER_STALLED",
-    ): "a reader that takes nothing is kept until its connection ends",
     ("AgentService", "INTERNAL"): "agents are read at start: nothing behind these methods can break",
     ("GraphService", "INTERNAL"): "no method is served",
     ("GraphService", "FEATURE_NOT_SERVED"): "is what each of its methods answers: see the unserved methods",
@@ -128,6 +116,10 @@ FAULTS: dict[str, tuple[Key, ...]] = {
     "stalled": (
         ("ControlService.Connect", "READER_STALLED"),
         ("ControlService.Attach", "READER_STALLED"),
+    ),
+    "unread": (
+        ("TurnService.RunTurn", "READER_STALLED"),
+        ("TurnService.WatchTurn", "READER_STALLED"),
     ),
     "executor_gone": (("TurnService.ReadToolResult", "EXECUTOR_UNAVAILABLE"),),
     "store_gone": (

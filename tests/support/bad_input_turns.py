@@ -74,9 +74,9 @@ async def done_turn(rig: Rig, caller: Caller = ALICE) -> Made:
     return await _once(rig, f"done {caller.token}", "plain", caller, "turn_finished")
 
 
-async def hung_turn(rig: Rig) -> Made:
-    """A turn that waits for its model for ever, with all it has said committed."""
-    return await _once(rig, "hung", "hang", ALICE, "llm")
+async def hung_turn(rig: Rig, which: str = "hung") -> Made:
+    """A turn that waits for its model for ever, with all it has said committed; each `which` is another."""
+    return await _once(rig, which, "hang", ALICE, "llm")
 
 
 async def turn_with_result(rig: Rig, caller: Caller = ALICE) -> Made:
