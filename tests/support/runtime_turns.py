@@ -54,7 +54,8 @@ class Rig:
         self.store = store
         self.observer = Observer()
         self.agents = AgentCatalog(agents or [agent(organization_id="*", tools=[])], store.thread_agent)
-        context = TurnContext(store, FakeModels(model), FakeExecutor(), 0.0)
+        self.executor = FakeExecutor()
+        context = TurnContext(store, FakeModels(model), self.executor, 0.0)
         self.supervisor = Supervisor(context, self.agents, self.observer, max_live=max_live)
         self.desk = CommandDesk(store)
         self.desk.supervisor = self.supervisor

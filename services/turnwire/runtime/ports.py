@@ -258,6 +258,10 @@ class Store(Protocol):
         """Return the visible messages of a thread, oldest first."""
         ...
 
+    async def request_stop(self, key: TurnKey, note: StopNote) -> bool:
+        """Have whoever runs a live turn, or takes it next, end it; False when it is not live, or was told."""
+        ...
+
     async def approval_terms(self, thread: ThreadKey) -> ApprovalTerms:
         """Return by what a thread asks for approvals now."""
         ...

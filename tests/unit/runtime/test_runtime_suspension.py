@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.recovery_rig import answer_to
-from support.runtime_rig import begin, end, events, history, kinds, open_store, take
+from support.resumed_turns import SEND
+from support.runtime_fakes import FakeModel, agent, call
+from support.runtime_rig import begin, command, end, events, history, kinds, open_store, take
+from support.runtime_turns import rig
 from turnwire.extend.actions import Action, ActionKind, ActionState
 from turnwire.extend.events import (
     ActionRequired,
@@ -23,7 +26,7 @@ from turnwire.extend.events import (
     ToolOutcome,
     TurnState,
 )
-from turnwire.extend.llm import TextDelta
+from turnwire.extend.llm import Finish, FinishReason, TextDelta
 from turnwire.runtime.domain.message import CallPart, ContentPart
 from turnwire.runtime.domain.resumption import CallState, Progress
 from turnwire.runtime.domain.turn import InputPart, TurnKey
@@ -281,3 +284,24 @@ async def test_a_step_without_parts_is_committed_all_the_same(store: TurnStore) 
     await journal.flush()
     (row,) = await rows(store, "SELECT step, transcript_sequence FROM turns")
     assert row == (4, 3)
+
+
+async def test_a_stop_in_the_moment_in_which_a_turn_begins_to_wait_still_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FakeModel([call("send"), Finish(FinishReason.TOOL_CALLS)])
+    async with rig(tmp_path, model, agent(organization_id="*")) as made:
+        made.executor.tools = (SEND,)
+        regular = Journal.suspend
+
+        async def and_stop(self: Journal) -> None:
+            await regular(self)
+            made.supervisor.live[self.key].token.cancel("enough")
+
+        monkeypatch.setattr(Journal, "suspend", and_stop)
+        admitted = await made.supervisor.start(command())
+        await made.observer.until(lambda: made.observer.closed == 2)
+        assert await made.state(admitted.key) is TurnState.CANCELLED
+        assert len(model.requests) == 1
+        told = kinds(await history(made.store, admitted.key))
+        assert told[-3:] == ["action_resolved", "tool_call_finished", "turn_finished"]

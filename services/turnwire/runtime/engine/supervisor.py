@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from turnwire.core.errors import TurnwireError, Unavailable
+from turnwire.extend.errors import AgentControlError
 from turnwire.extend.events import TurnFinished, TurnState
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.agent import AgentDefinition
@@ -207,7 +208,17 @@ class Supervisor:
             live.finished.set_result(None)
             self._observer.turn_closed(live.key, live.epoch)
             self._settle_idle()
+        if state is TurnState.WAITING and live.token.fired:
+            await self._stop_at_rest(live)
         await self._go_on(live.key.thread, state is not None and state.terminal)
+
+    async def _stop_at_rest(self, live: LiveTurn) -> None:
+        """Note a stop that came in the moment in which the turn began to wait, for whoever takes it next."""
+        error = live.token.error
+        if isinstance(error, AgentControlError):
+            command_id = live.token.commands[0].command_id if live.token.commands else ""
+            note = StopNote(error.stop_reason, str(error), command_id)
+            await self._context.store.request_stop(live.key, note)
 
     async def _abandon(self, key: TurnKey, epoch: int, text: str, reason: str = "INTERNAL") -> None:
         await self._context.store.abandon(key, epoch, text, reason)

@@ -195,10 +195,11 @@ class TurnRunner:
         return self._transition(left.progress, bool(left.calls))
 
     async def _finish_calls(self, left: Resumption) -> None:
-        if not calls_left(left, {}).open:
+        known = calls_left(left, {})
+        if not known.open:
             return
-        # Until the calls are known as they are, their end would be a guess.
-        self._batch = self._batch_of(calls_left(left, {}).calls, calls_left(left, {}).results)
+        # Whatever ends the turn before its tools are known still finds the calls.
+        self._batch = self._batch_of(known.calls, known.results)
         found = {} if self._token.fired else await self._token.race(self._all_tools(), name="turn.tools.list")
         known = calls_left(left, found)
         calls, old = known.calls, outdated(known.calls, self._key.scope)
