@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from support.ledger_executor import LedgerExecutor
+from support.postgres import Location
 from support.recovery_rig import StepModel, World, check_told
 from support.runtime_fakes import call, tool
 from turnwire.extend.actions import ActionState
@@ -36,16 +37,17 @@ STEPS = (
     ],
     [TextDelta("Well "), TextDelta("done."), STOP],
 )
+Fresh = Callable[..., Location]
 TOOLS = ("find", "find", "write", "send", "find")
 
 
-def world(path: Path, **fields: object) -> World:
+def world(location: Location, **fields: object) -> World:
     executor = LedgerExecutor(
         tool("find", parallel=True),
         tool("write"),
         replace(tool("send"), risk_tier=RiskTier.SENSITIVE, digest="v1"),
     )
-    return World(path / "runtime.db", StepModel(*STEPS), executor, **fields)  # type: ignore[arg-type]
+    return World(location, StepModel(*STEPS), executor, **fields)  # type: ignore[arg-type]
 
 
 async def check(made: World, send: ToolOutcome = ToolOutcome.SUCCEEDED) -> None:
@@ -66,8 +68,8 @@ async def check(made: World, send: ToolOutcome = ToolOutcome.SUCCEEDED) -> None:
     assert end.usage.tool_calls == 6
 
 
-async def commits_of_a_quiet_life(path: Path) -> int:
-    made = world(path)
+async def commits_of_a_quiet_life(location: Location) -> int:
+    made = world(location)
     total = 0
     while not made.states or made.states[-1] is not TurnState.COMPLETED:
         assert await made.live()
@@ -78,18 +80,20 @@ async def commits_of_a_quiet_life(path: Path) -> int:
 
 
 @pytest.mark.parametrize("lingers", [False, True], ids=["at once", "a moment later"])
-async def test_a_death_at_any_commit_changes_nothing_of_what_is_told(tmp_path: Path, lingers: bool) -> None:
-    most = await commits_of_a_quiet_life(tmp_path / "quiet")
+async def test_a_death_at_any_commit_changes_nothing_of_what_is_told(
+    fresh_location: Fresh, lingers: bool
+) -> None:
+    most = await commits_of_a_quiet_life(fresh_location())
     for commits in range(1, most + 1):
-        made = world(tmp_path / f"{commits}-{lingers}")
+        made = world(fresh_location())
         await made.live(commits, lingers=lingers)
         await made.finish()
         await check(made)
 
 
-async def test_a_death_at_any_commit_of_the_second_life_changes_nothing_either(tmp_path: Path) -> None:
+async def test_a_death_at_any_commit_of_the_second_life_changes_nothing_either(fresh_location: Fresh) -> None:
     for commits in range(1, 14):
-        made = world(tmp_path / str(commits), answer=ActionState.REJECTED)
+        made = world(fresh_location(), answer=ActionState.REJECTED)
         await made.live(7, lingers=True)
         await made.live(commits, lingers=bool(commits % 2))
         await made.finish()
