@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -31,10 +31,12 @@ from support.thread_edits import (
 from turnwire.core.errors import AlreadyExists, Conflict, NotFound, TurnwireError, Unavailable, WrongState
 from turnwire.extend.events import TurnState
 from turnwire.extend.lifecycle import MetadataPatch
+from turnwire.runtime.domain.rewrites import NewTurn
 from turnwire.runtime.domain.turn import TurnKey
-from turnwire.runtime.store.rewrites import Hold
+from turnwire.runtime.store.rewrites import Hold, Patched, commit_rewrite
 from turnwire.runtime.store.thread_edits import ThreadEdits
 from turnwire.runtime.store.turn_store import TurnStore
+from turnwire.storage.units import Connection, Rows, SqlValue
 
 
 @pytest.fixture(name="store")
@@ -294,6 +296,52 @@ async def test_metadata_and_history_change_together_and_are_noted(store: TurnSto
 async def _user_message(store: TurnStore, key: TurnKey) -> str:
     ((message,),) = await rows(store, "SELECT input_message FROM turns WHERE turn_id = ?", key.turn_id)
     return str(message)
+
+
+class Breaking:
+    """A connection that breaks at its n-th statement."""
+
+    def __init__(self, db: Connection, at: int) -> None:
+        self.now_ns = db.now_ns
+        self.reclaim = db.reclaim
+        self._db = db
+        self._left = at
+
+    def execute(self, sql: str, params: Sequence[SqlValue] = (), /) -> Rows:
+        if not self._left:
+            raise RuntimeError("broken")
+        self._left -= 1
+        return self._db.execute(sql, params)
+
+
+async def everything(store: TurnStore) -> list[list[tuple[object, ...]]]:
+    tables = ("threads", "turns", "turn_heads", "messages", "tool_calls", "actions", "history_rewrites")
+    return [sorted(await rows(store, f"SELECT * FROM {table}"), key=repr) for table in tables]
+
+
+async def test_an_edit_that_breaks_at_any_statement_has_changed_nothing(store: TurnStore) -> None:
+    key, _ = await suspended(store)
+    asked = regenerate(key.thread, await version(store, key.thread))
+    base = await ThreadEdits(store).study(asked)
+    assert base.spec is not None
+    turn_key = replace(key, turn_id="turn-anew")
+    new = NewTurn(turn_key, base.spec, base.agent, "digest", 30, 0.0)
+    patch = MetadataPatch({"title": "edited"}, {"secret": "1"})
+    given = Patched("rewrite-1", new, patch, None, store.owner)
+    before = await everything(store)
+    for at in range(100):
+        try:
+            done, _ = await store.change(
+                key.thread,
+                lambda db, at=at: commit_rewrite(Breaking(db, at), asked, given, store.encode_page),  # type: ignore[misc]
+            )
+        except RuntimeError:
+            assert await everything(store) == before
+        else:
+            break
+    assert at > 15
+    assert done.turn == turn_key
+    assert await everything(store) != before
 
 
 async def test_of_two_edits_of_one_version_one_wins(store: TurnStore) -> None:
