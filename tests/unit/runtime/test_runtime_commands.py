@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.runtime_fakes import FakeModel
-from support.runtime_rig import command
+from support.runtime_rig import begin, command, open_store, queued
 from support.runtime_turns import STOP, Rig, answers, rig
 from turnwire.extend.events import TurnState
 from turnwire.extend.llm import TextDelta
@@ -146,3 +146,58 @@ async def test_a_cancel_that_loses_the_race_with_the_end_is_told_so(tmp_path: Pa
             state = await made.ended(key)
             expected = "applied" if state is TurnState.CANCELLED else "already-finished"
             assert outcome.kind == expected
+
+
+async def test_a_cancel_of_a_turn_that_waits_ends_it_without_asking_the_model(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "runtime.db") as store:
+        key, journal = await begin(store)
+        waiting = await queued(store, key)
+        await journal.suspend()
+    model = FakeModel([STOP])
+    async with rig(tmp_path, model) as made:
+        outcome = await deliver(made, "one", key, mode="unowned")
+        assert outcome.kind == "applied"
+        row = await made.store.get_turn(key)
+        assert (row.state, row.stop_reason) == (TurnState.CANCELLED, "cancelled")
+        assert outcome.applied_sequence == row.last_sequence
+        assert await deliver(made, "one", key, mode="unowned") == outcome
+        assert await made.ended(waiting) is TurnState.COMPLETED
+        assert len(model.requests) == 1
+
+
+async def test_a_cancel_of_a_turn_whose_owner_died_ends_it_without_asking_the_model(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "runtime.db") as store:
+        key, journal = await begin(store)
+        journal.emit(TextDelta("so far"))
+        await journal.flush()
+    model = FakeModel()
+    async with rig(tmp_path, model) as made:
+        assert (await deliver(made, "one", key)).kind == "applied"
+        assert await made.state(key) is TurnState.CANCELLED
+        assert model.requests == []
+
+
+async def test_a_turn_that_is_superseded_while_it_waits_ends_as_that_and_the_new_one_runs(
+    tmp_path: Path,
+) -> None:
+    async with open_store(tmp_path / "runtime.db") as store:
+        key, journal = await begin(store)
+        await journal.suspend()
+    async with rig(tmp_path, answers(1)) as made:
+        new = await made.supervisor.start(command(key.thread_id, on_waiting="cancel"))
+        async with asyncio.timeout(5):
+            assert await made.ended(new.key) is TurnState.COMPLETED
+        row = await made.store.get_turn(key)
+        assert (row.state, row.stop_reason) == (TurnState.CANCELLED, "superseded")
+
+
+async def test_an_interrupt_ends_the_turn_that_runs_here_and_the_new_one_is_next(tmp_path: Path) -> None:
+    async with rig(tmp_path, FakeModel([TextDelta("so far"), asyncio.Event()], [STOP], [STOP])) as made:
+        key = (await made.supervisor.start(command())).key
+        behind = await made.supervisor.start(command(key.thread_id))
+        new = await made.supervisor.start(command(key.thread_id, busy_policy="interrupt"))
+        async with asyncio.timeout(5):
+            assert await made.ended(behind.key) is TurnState.COMPLETED
+        rows = [await made.store.get_turn(k) for k in (key, new.key, behind.key)]
+        assert (rows[0].state, rows[0].stop_reason) == (TurnState.CANCELLED, "superseded")
+        assert rows[0].finish_time <= rows[1].start_time <= rows[1].finish_time <= rows[2].start_time
