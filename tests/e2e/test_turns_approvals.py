@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
 import pytest_asyncio
+from google.protobuf import json_format
 
 from support.approval_rig import WAITING, answer, approval_rig, approver, read, waiting
 from support.bad_input_rig import refusal_of
 from support.cli_process import terminal, turnwire
+from support.cluster import Process
+from support.postgres import PostgresServer
 from support.strict_provider import says
-from support.turn_rig import TurnRig, arms
+from support.turn_rig import Stream, TurnRig, arms
 from turnwire.api.common.v1.tool_pb2 import ToolOutcome
 from turnwire.api.runtime.v1 import action_pb2, thread_pb2, thread_service_pb2, turn_event_pb2
 from turnwire.api.runtime.v1 import turn_service_pb2 as pb
 from turnwire.api.runtime.v1.turn_pb2 import TurnState
+from turnwire.api.runtime.v1.turn_service_pb2_grpc import TurnServiceStub
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -267,3 +272,100 @@ async def test_a_person_at_the_terminal_is_asked_and_the_turn_goes_on(rig: TurnR
         assert await screen.ends() == 0
     assert file.read_text() == "x\n"
     assert read(rig, "SELECT count(*) FROM actions WHERE state = 'open'") == [(0,)]
+
+
+async def test_an_answer_that_comes_while_another_call_runs_is_taken_in_after_it(
+    rig: TurnRig, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    file = tmp_path / "ran.txt"
+    model = "answered-early"
+    calls = [("send", {"file": str(file), "line": "sent"}), ("hold", {"pipe": str(gate)})]
+    rig.provider.queue(model, says("", calls=calls))
+    async with asyncio.timeout(60):
+        stream = rig.run(rig.request(f"openai:{model}"))
+        action = (await stream.until("action_required")).action_required.action
+        await stream.until("tool_call_started")
+        await approver(rig).ResolveAction(answer(action))
+        await asyncio.to_thread(gate.write_text, "go\n")
+        await stream.until("turn_suspended")
+        request = pb.WatchTurnRequest(
+            turn=stream.header.turn, after_sequence=stream.events[-1].sequence, follow_while_waiting=True
+        )
+        rest = await Stream(rig.turns.WatchTurn(request)).rest()
+        assert arms(rest)[:3] == ["action_resolved", "turn_resumed", "tool_call_started"]
+        assert file.read_text() == "sent\n"
+        assert rig.provider.refusals == []
+
+
+async def test_the_command_line_lists_shows_and_answers(rig: TurnRig, tmp_path: Path) -> None:
+    target = rig.cluster.runtime.target
+    async with asyncio.timeout(90):
+        asked = await waiting(rig, tmp_path)
+        (action,) = asked.actions
+        listed = await turnwire("actions", "list", "--in", asked.thread, target=target)
+        assert [line.split("\t")[:4] for line in listed.out.splitlines()] == [
+            [action.name, "open", "approval", "erase"]
+        ]
+        shown = await turnwire("actions", "show", "--json", action.name, target=target)
+        assert json_format.Parse(shown.out, action_pb2.Action()) == action
+        other = await turnwire("actions", "approve", action.name, "--digest", "d" * 64, target=target)
+        assert other.code == 5
+        assert "FAILED_PRECONDITION / DIGEST_MISMATCH" in other.err
+        said = await turnwire("actions", "reject", action.name, "-m", "not today", target=target)
+        assert (said.code, said.out.split()[0]) == (0, "rejected")
+        late = await turnwire("actions", "approve", action.name, target=target)
+        assert late.code == 5
+        assert "rejected by local already" in late.err
+        rest = await asked.follow().rest()
+        assert "not today" in outcomes(rest)[0][1]
+        none = await turnwire("actions", "list", "--in", asked.thread, target=target)
+        assert none.out == ""
+
+
+async def test_without_a_terminal_a_turn_that_asks_is_left_waiting(rig: TurnRig, tmp_path: Path) -> None:
+    file = tmp_path / "asked.txt"
+    rig.provider.queue("usual", says("", calls=[("erase", {"file": str(file), "line": "x"})]))
+    async with asyncio.timeout(60):
+        done = await turnwire("run", "--agent", "main", "do it", target=rig.cluster.runtime.target)
+        assert done.code == 6
+        (name,) = [word for word in done.err.split() if "/actions/" in word]
+        shown = await rig.turns.GetAction(pb.GetActionRequest(name=name))
+        await rig.turns.ResolveAction(answer(shown.action, approve=False))
+    assert not file.exists()
+
+
+async def test_another_runtime_on_the_same_store_takes_the_answer_in(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.fresh()
+    shared = {"TURNWIRE_RUNTIME_STORE__URL": url, "TURNWIRE_RUNTIME_RUNTIME_ID": "first"}
+    async with asyncio.timeout(110), approval_rig(tmp_path, runtime=shared) as rig:
+        first = rig.cluster.runtime
+        (tmp_path / "second").mkdir()
+        environment = {**first.environment, "TURNWIRE_RUNTIME_RUNTIME_ID": "second"}
+        second = Process("runtime", tmp_path / "second", environment, rig.cluster.data)
+        await second.start()
+        try:
+            elsewhere = TurnServiceStub(rig.cluster.channel(second))
+            one, two = [await waiting(rig, tmp_path) for _ in range(2)]
+            # A reader at the first hears of an answer given at the second, whoever takes the turn up.
+            reader = one.follow()
+            await reader.opened()
+            await elsewhere.ResolveAction(answer(one.actions[0]))
+            rest = await reader.rest()
+            assert resolved(rest) == [(one.actions[0].call_id, APPROVED, "local")]
+            assert one.lines == ["erase-0"]
+            # The first is gone: the second knows the question, and goes on alone.
+            await first.kill()
+            shown = (await elsewhere.GetAction(pb.GetActionRequest(name=two.actions[0].name))).action
+            assert shown == two.actions[0]
+            await elsewhere.ResolveAction(answer(shown))
+            request = pb.WatchTurnRequest(turn=two.turn, follow_while_waiting=True)
+            whole = await Stream(elsewhere.WatchTurn(request)).rest()
+            assert whole[-1].turn_finished.state == TurnState.TURN_STATE_COMPLETED
+            assert two.lines == ["erase-0"]
+        finally:
+            await second.kill()
+    postgres.drop(url)

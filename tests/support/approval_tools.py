@@ -18,16 +18,22 @@ def erase(file: str, line: str) -> str:
 @tool(risk=Risk.SENSITIVE, mode=Mode.PARALLEL)
 def send(file: str, line: str) -> str:
     """Leave a line in a file: each line is one run."""
-    return erase_line(file, line)
+    return _leave(file, line)
 
 
 @tool(mode=Mode.PARALLEL)
 def note(file: str, line: str) -> str:
     """Leave a line in a file: each line is one run."""
-    return erase_line(file, line)
+    return _leave(file, line)
 
 
-def erase_line(file: str, line: str) -> str:
+@tool
+def hold(pipe: str) -> str:
+    """Wait until somebody writes to a named pipe."""
+    return Path(pipe).read_text(encoding="utf-8")
+
+
+def _leave(file: str, line: str) -> str:
     """Leave a line in a file."""
     with Path(file).open("a", encoding="utf-8") as out:
         out.write(f"{line}\n")
