@@ -1,6 +1,7 @@
 """What one unit costs: CPU and latency of the group commit, beside a bare commit of the same statements.
 
-Each unit is a compare-and-set UPDATE of a head row and an INSERT of a page.
+Each unit is a compare-and-set UPDATE of a head row and an INSERT of a page. With --postgres it measures the
+same on a server; the CPU of its process for the writer is added where it can be seen on this machine.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import os
 import sqlite3
 import tempfile
 import time
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from turnwire.storage.checkpoint import Checkpointer
 from turnwire.storage.committer import SqliteCommitter
@@ -94,14 +97,14 @@ def bare(path: Path, synchronous: Synchronous, size: int, groups: int) -> None:
     db.close()
 
 
+def fatal(error: BaseException) -> None:
+    raise error
+
+
 async def grouped(path: Path, synchronous: Synchronous, size: int, groups: int) -> None:
     turns = [Turn(n) for n in range(size)]
     stats = WriterStats()
     opener = prepare(path, synchronous, turns)
-
-    def fatal(error: BaseException) -> None:
-        raise error
-
     checkpointer = Checkpointer(opener, stats, fatal)
     committer = SqliteCommitter(
         opener, retry_for=30, stats=stats, checkpointer=checkpointer, on_health=lambda healthy: None
@@ -109,7 +112,16 @@ async def grouped(path: Path, synchronous: Synchronous, size: int, groups: int) 
     writer = GroupCommitWriter(committer, on_fatal=fatal, stats=stats)
     await writer.start()
     checkpointer.start()
+    await load(f"writer ({groups} groups)", writer, turns, groups)
+    await writer.stop()
+    checkpointer.stop()
+
+
+async def load(
+    name: str, writer: GroupCommitWriter, turns: list[Turn], groups: int, server: int | None = None
+) -> None:
     wall = []
+    before = server_cpu(server)
     started = time.process_time()
     for _ in range(groups):
         begun = time.perf_counter()
@@ -117,10 +129,49 @@ async def grouped(path: Path, synchronous: Synchronous, size: int, groups: int) 
             writer.mark(turn)
         await writer.commit(turns[0].statements(), turns[0].key)
         wall.append(time.perf_counter() - begun)
-    cpu = time.process_time() - started
-    report(f"writer ({stats.groups} groups)", size, groups, wall, cpu)
+    report(name, len(turns), groups, wall, time.process_time() - started)
+    if server is not None:
+        used = (server_cpu(server) - before) / groups * 1e6
+        print(f"{'':22} and {used:7.0f} us a group in the server's process for the writer", flush=True)
+
+
+def server_cpu(pid: int | None) -> float:
+    """Return the CPU seconds of a process of this machine, 0 for one that cannot be seen."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def on_server(url: str, size: int, groups: int) -> None:
+    from turnwire.storage import postgres
+    from turnwire.storage.postgres_committer import OWN_TABLES, PgCommitter
+
+    turns = [Turn(n) for n in range(size)]
+    db = postgres.connect(url)
+    for table in ("heads", "pages"):
+        db.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in (*OWN_TABLES, *SCHEMA):
+        spelled = (
+            statement.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA").removesuffix(" WITHOUT ROWID")
+        )
+        db.execute(spelled)
+    for turn in turns:
+        db.execute("INSERT INTO heads VALUES (?, 1, 1)", (turn.key,))
+    db.close()
+    stats = WriterStats()
+    committer = PgCommitter(
+        lambda name: postgres.connect(url, name=name),
+        retry_for=30,
+        stats=stats,
+        on_health=lambda healthy: None,
+    )
+    writer = GroupCommitWriter(committer, on_fatal=fatal, stats=stats)
+    await writer.start()
+    pid = await writer.run(lambda db: db.execute("SELECT pg_backend_pid()").fetchone()[0])
+    await load("PostgreSQL writer", writer, turns, groups, int(pid))
     await writer.stop()
-    checkpointer.stop()
 
 
 def main() -> None:
@@ -130,18 +181,28 @@ def main() -> None:
     )
     parser.add_argument("--groups", type=int, default=400)
     parser.add_argument("--synchronous", default="FULL", choices=["FULL", "NORMAL"])
+    parser.add_argument(
+        "--postgres", default="", help="measure the database of this URL, which is written to"
+    )
     options = parser.parse_args()
+    if options.postgres:
+        for size in (1, 5, 20):
+            run(on_server(options.postgres, size, options.groups))
+        return
     for size in (1, 5, 20):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             bare(Path(directory, "bare.db"), options.synchronous, size, options.groups)
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-            run = grouped(Path(directory, "grouped.db"), options.synchronous, size, options.groups)
-            try:
-                import uvloop
-            except ImportError:
-                asyncio.run(run)
-            else:
-                uvloop.run(run)
+            run(grouped(Path(directory, "grouped.db"), options.synchronous, size, options.groups))
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
 
 
 if __name__ == "__main__":
