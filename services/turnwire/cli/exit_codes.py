@@ -23,5 +23,5 @@ class ExitCode(IntEnum):
 
 
 HELP = """Exit codes: 0 done, 1 the turn failed, 2 wrong usage, 3 the turn was cancelled, 4 nothing answers
-at the address, 5 the server refused, 6 the turn waits for somebody, 7 a service of `up` died, 8 `doctor`
+at the address, 5 the server refused, 6 the turn waits for somebody, 7 a service of `up` died, 8 a check
 found something wrong, 130 interrupted."""

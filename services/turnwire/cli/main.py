@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnwire.cli import action_commands, history_commands, thread_commands, upkeep_commands
 from turnwire.cli.exit_codes import HELP, ExitCode
 
 if TYPE_CHECKING:
@@ -277,6 +278,12 @@ def _carry_out(work: Callable[[], ExitCode]) -> None:
     except Leave as leave:
         raise typer.Exit(leave.code) from None
     raise typer.Exit(code)
+
+
+action_commands.add_to(app, _carry_out)
+history_commands.add_to(app, _carry_out)
+thread_commands.add_to(app, _carry_out)
+upkeep_commands.add_to(app, _carry_out)
 
 
 def main() -> int:
