@@ -20,7 +20,7 @@ from turnwire.api.runtime.v1.agent_service_pb2 import GetServerInfoResponse
 from turnwire.api.runtime.v1.content_pb2 import BlobContent, Part, TextContent, UriContent
 from turnwire.api.runtime.v1.message_pb2 import Message, MessageRole
 from turnwire.api.runtime.v1.thread_pb2 import Thread
-from turnwire.api.runtime.v1.thread_service_pb2 import GetThreadResponse
+from turnwire.api.runtime.v1.thread_service_pb2 import GetThreadResponse, WatchThreadResponse
 from turnwire.api.runtime.v1.turn_event_pb2 import NoticeSeverity, ToolCallFinished, TurnEvent, TurnFinished
 from turnwire.api.runtime.v1.turn_pb2 import (
     BusyPolicy,
@@ -84,4 +84,5 @@ __all__ = [
     "UsageProvenance",
     "UsageSummary",
     "WaitingPolicy",
+    "WatchThreadResponse",
 ]

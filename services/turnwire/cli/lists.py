@@ -16,7 +16,7 @@ from turnwire.cli.json_lines import write_line
 from turnwire.cli.words import clean, word
 from turnwire_client.messages import Agent, ExecutionMode, RiskTier, Thread, Tool, Turn, TurnState
 
-__all__ = ["agents", "lines", "moment", "table", "threads", "tools", "turns"]
+__all__ = ["agents", "lines", "moment", "queued", "table", "threads", "tools", "turns"]
 
 T = TypeVar("T", bound=Message)
 
@@ -38,6 +38,16 @@ def turns(connection: Connection, thread: str, query: str, limit: int, as_json: 
         if as_json:
             return lines(found)
         table(("turn", "state", "why", "agent", "steps", "tokens", "begun"), (_turn(turn) for turn in found))
+    return ExitCode.OK
+
+
+def queued(connection: Connection, thread: str, as_json: bool) -> ExitCode:
+    """List the turns that wait in a thread, first the next one."""
+    with connection.open() as client:
+        found = client.list_queued_turns(thread)
+        if as_json:
+            return lines(found)
+        table(("turn", "place", "agent", "asked"), (_queued(turn) for turn in found))
     return ExitCode.OK
 
 
@@ -86,6 +96,10 @@ def _turn(turn: Turn) -> tuple[str, ...]:
     state = word(TurnState, turn.state, "TURN_STATE_")
     begun = moment(turn.start_time if turn.HasField("start_time") else turn.create_time)
     return turn.name, state, turn.stop_reason, turn.agent, str(turn.step), str(total), begun
+
+
+def _queued(turn: Turn) -> tuple[str, ...]:
+    return turn.name, str(turn.queue_position), turn.agent, moment(turn.create_time)
 
 
 def _agent(agent: Agent) -> tuple[str, ...]:
