@@ -1,4 +1,4 @@
-"""What a claim reads from the last pages of a log: the attempt that is open, and what of it is void already."""
+"""What a claim reads from the last pages of a log: the attempt that is open, and what of it is void."""
 
 from __future__ import annotations
 
