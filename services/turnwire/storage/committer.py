@@ -1,10 +1,16 @@
-"""The thread side of the SQLite writer: one group, one transaction; a unit that fails costs nobody else."""
+"""The thread side of the SQLite writer: one group, one transaction; a unit that fails costs nobody else.
+
+After a COMMIT that is told as failed the file itself is asked: each group leaves its number in the file, in
+the same transaction. (What could not be synced may be found again when the file is opened anew.)
+"""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from turnwire.storage.checkpoint import Checkpointer
 from turnwire.storage.isolation import Call, IsolatingCommitter, Item, Outcome, Spoiled
@@ -15,6 +21,22 @@ from turnwire.storage.units import StorageError, Unit, UnitFenced
 __all__ = ["Call", "Item", "Outcome", "SqliteCommitter"]
 
 logger = logging.getLogger(__name__)
+
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS writer_group (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL)"
+)
+_ENTER = "INSERT INTO writer_group (id, number) VALUES (1, 0)"
+_MARK = "UPDATE writer_group SET number = ?"
+_ASK = "SELECT number FROM writer_group"
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A group whose COMMIT was told as failed."""
+
+    items: Sequence[Item]
+    outcomes: list[Outcome]
+    number: int
 
 
 class SqliteCommitter(IsolatingCommitter):
@@ -40,11 +62,17 @@ class SqliteCommitter(IsolatingCommitter):
         super().__init__(TROUBLE, retry_for=retry_for, stats=stats, on_health=on_health)
         self._connect = connect
         self._checkpointer = checkpointer
+        # Above what any earlier writer of the file has left there.
+        self._number = time.time_ns()
+        self._doubt: _Doubt | None = None
 
     def open(self) -> None:
         """Open the file."""
         self._db = self._connect()
         self._cursor = self._db.cursor()
+        self._cursor.execute(_TABLE)
+        if self._cursor.execute(_ASK).fetchone() is None:
+            self._cursor.execute(_ENTER)
 
     def close(self) -> None:
         """Close the file."""
@@ -67,21 +95,41 @@ class SqliteCommitter(IsolatingCommitter):
             self._checkpointer.restart_if_due(self._db)
 
     def _transaction(self, items: Sequence[Item]) -> list[Outcome]:
+        doubt = self._doubt
+        if doubt is not None and doubt.items is items and self._went_through(doubt):
+            return doubt.outcomes
         cursor = self._cursor
+        before = self._db.total_changes
         try:
             cursor.execute("BEGIN IMMEDIATE")
             outcomes = [self._unit(item) if isinstance(item, Unit) else self._call(item) for item in items]
-            self._end(items)
+            # What has written nothing may be done again without asking, and costs no write.
+            if self._db.total_changes != before:
+                self._number += 1
+                cursor.execute(_MARK, (self._number,))
+            self._end(items, outcomes)
         except BaseException:
             self._roll_back()
             raise
         return outcomes
 
-    def _end(self, items: Sequence[Item]) -> None:
+    def _went_through(self, doubt: _Doubt) -> bool:
+        """Ask whether the group in doubt is committed; settles the doubt."""
+        committed: bool = self._cursor.execute(_ASK).fetchone() == (doubt.number,)
+        self._doubt = None
+        logger.warning(
+            "storage.commit_was_in_doubt", extra={"committed": committed, "units": len(doubt.items)}
+        )
+        return committed
+
+    def _end(self, items: Sequence[Item], outcomes: list[Outcome]) -> None:
+        self._doubt = _Doubt(items, outcomes, self._number)
         try:
             self._cursor.execute("COMMIT")
         except sqlite3.IntegrityError as error:  # a deferred constraint: it does not say whose row it was
+            self._doubt = None
             raise Spoiled(self._rejection(items[0].key, error)) from error
+        self._doubt = None
 
     def _roll_back(self) -> None:
         if not self._db.in_transaction:  # SQLite itself rolls back on some errors
