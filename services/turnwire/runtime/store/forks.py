@@ -71,10 +71,13 @@ def fork_thread(db: Connection, command: ForkCommand) -> ThreadRow:
     """
     thread = command.thread
     fingerprint = _fingerprint(command)
+    # The lock comes first, so that of two requests of one id the second finds what the first has made.
+    there = _lock(db, thread)
     known = _known(db, command, fingerprint)
     if known is not None:
         return get_thread(db, known)
-    _lock(db, command)
+    if not there:
+        _missing(command)
     position, last = _last(db, command)
     copy = ThreadKey(thread.scope, command.thread_id or mint_id())
     now = db.now_ns()
@@ -98,14 +101,12 @@ def fork_thread(db: Connection, command: ForkCommand) -> ThreadRow:
     return get_thread(db, copy)
 
 
-def _lock(db: Connection, command: ForkCommand) -> None:
-    thread = command.thread
+def _lock(db: Connection, thread: ThreadKey) -> bool:
     locked = db.execute(
         "UPDATE threads SET version = version WHERE scope = ? AND thread_id = ? AND delete_time IS NULL",
         (thread.scope, thread.thread_id),
     )
-    if locked.rowcount != 1:
-        _missing(command)
+    return locked.rowcount == 1
 
 
 def _last(db: Connection, command: ForkCommand) -> tuple[int, str]:

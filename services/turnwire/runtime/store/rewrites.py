@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from turnwire.core.errors import Unavailable
+from turnwire.core.errors import AlreadyExists, Unavailable
 from turnwire.extend.events import TurnAccepted
 from turnwire.extend.lifecycle import MetadataPatch, RewriteKind
 from turnwire.runtime.domain.rewrites import NewTurn, RewriteBase, RewriteCommand, Rewritten
@@ -30,7 +30,7 @@ _INSERT_TURN = (
     " subject, queue_position, max_steps, labels, metadata, create_time, turn_timeout, input_message,"
     " change_version, origin, retry_of) VALUES (?, ?, ?, 'queued', ?, ?, ?, ?, ?, ?, (SELECT"
     " coalesce(min(q.queue_position), 1) - 1 FROM turns q WHERE q.scope = ? AND q.thread_id = ?"
-    " AND q.state = 'queued'), ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " AND q.state = 'queued'), ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (scope, request_id) DO NOTHING"
 )
 _INSERT_REWRITE = (
     "INSERT INTO history_rewrites (scope, thread_id, rewrite_id, kind, subject, base_version, new_version,"
@@ -139,7 +139,7 @@ def _insert_turn(
     """Put the new turn before all that wait."""
     key = turn.key
     version = _bump(db, command.thread, "queue_version")
-    db.execute(
+    inserted = db.execute(
         _INSERT_TURN,
         (
             key.scope,
@@ -164,6 +164,11 @@ def _insert_turn(
             base.retry_of,
         ),
     )
+    if inserted.rowcount != 1:
+        raise AlreadyExists(
+            f"request_id {command.request_id} was taken by a turn meanwhile: use a new one",
+            reason="REQUEST_ID_REUSED",
+        )
     db.execute(
         "INSERT INTO turn_heads (scope, turn_id, epoch, next_sequence) VALUES (?, ?, 0, 2)",
         (key.scope, key.turn_id),
