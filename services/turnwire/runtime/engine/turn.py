@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from opentelemetry import trace
@@ -200,7 +201,10 @@ class TurnRunner:
             return
         # Whatever ends the turn before its tools are known still finds the calls.
         self._batch = self._batch_of(known.calls, known.results)
-        found = {} if self._token.fired else await self._token.race(self._all_tools(), name="turn.tools.list")
+        found: Mapping[str, ToolInfo] = {}
+        # A stop needs no tools: what was begun is only looked up.
+        with suppress(AgentControlError):
+            found = await self._token.race(self._all_tools(), name="turn.tools.list")
         known = calls_left(left, found)
         calls, old = known.calls, outdated(known.calls, self._key.scope)
         if old and not self._token.fired:
