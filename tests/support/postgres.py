@@ -66,10 +66,11 @@ class PostgresServer:
         found = binaries()
         assert found is not None
         self._bin = found
-        # The server refuses to run as root.
-        self._as: dict[str, Any] = {}
+        # The server refuses to run as root. A program changes the user, not the child of a fork: in a process
+        # that has spoken gRPC a fork runs its handlers, and may die of them.
+        self._as: tuple[str, ...] = ()
         if os.geteuid() == 0:
-            self._as = {"user": "postgres", "group": "postgres", "extra_groups": []}
+            self._as = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups")
             shutil.chown(folder, "postgres", "postgres")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -86,6 +87,7 @@ class PostgresServer:
             shutil.chown(password, "postgres", "postgres")
         subprocess.run(
             [
+                *self._as,
                 self._bin / "initdb",
                 *("-D", self._folder / "data", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8"),
                 *("--auth-local=trust", "--auth-host=scram-sha-256", f"--pwfile={password}", "--no-sync"),
@@ -93,7 +95,6 @@ class PostgresServer:
             check=True,
             capture_output=True,
             cwd="/",
-            **self._as,
         )
         self.start()
 
@@ -103,6 +104,7 @@ class PostgresServer:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         self._process = subprocess.Popen(
             [
+                *self._as,
                 *("sh", "-c", '"$@" & read _; kill -QUIT $!', "sh"),
                 *(self._bin / "postgres", "-D", self._folder / "data", "-k", self._folder),
                 *("-p", str(self.port), "-h", "127.0.0.1", *settings),
@@ -111,7 +113,6 @@ class PostgresServer:
             stdout=log,
             stderr=log,
             cwd="/",
-            **self._as,
         )
         log.close()
         deadline = time.monotonic() + 60
@@ -181,13 +182,10 @@ class PostgresServer:
         if package not in self._templates:
             from turnwire.storage.migrate import load_migrations, migrate
             from turnwire.storage.postgres import connect
-            from turnwire.storage.postgres_committer import OWN_TABLES
 
             name = package.replace(".", "_")
             self.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
             db = connect(self.url(name))
-            for table in OWN_TABLES:
-                db.execute(table)
             migrate(db, load_migrations(package, "postgresql"))
             # Each database made from this one is a store of its own, so it finds its own identity.
             db.execute("DELETE FROM store_info")
