@@ -28,6 +28,7 @@ from turnwire.extend import llm
 from turnwire.extend.events import MessageOrigin, ToolOutcome, TurnState
 from turnwire.extend.llm import ReasoningDelta, TextDelta, ToolCallFragment
 from turnwire.runtime import codec, request_codec
+from turnwire.runtime.domain.execution import RiskTier
 from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText, StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import InputPart, ThreadKey, TurnKey, TurnRow
@@ -39,8 +40,6 @@ TIMES = st.one_of(st.integers(10**9, 4 * 10**18), st.integers(1, 4 * 10**9).map(
 STAMPS = st.tuples(*[st.one_of(st.integers(0, 3), st.integers(0, 2**32 - 1))] * 3)
 # Arms that no event of today's runtime fills.
 ARMS_NOT_SERVED = {
-    "action_required",
-    "action_resolved",
     "steer_applied",
     "compacted",
     "subagent_started",
@@ -49,14 +48,14 @@ ARMS_NOT_SERVED = {
     "subagent_paused",
     "subagent_completed",
     "subagent_failed",
-    "turn_suspended",
-    "turn_resumed",
 }
 # Fields of served messages that nothing fills yet.
 FIELDS_NOT_SERVED = {
     "turnwire.api.runtime.v1.Turn": {"retry_of", "open_actions", "checkpoint"},
     "turnwire.api.runtime.v1.Thread": {"forked_from"},
 }
+# Texts that are words of a closed list.
+WORDS = {"risk_tier": st.sampled_from([tier.value for tier in RiskTier])}
 EVENT_CLASSES = [
     c for c in (*typing.get_args(llm.LlmEvent), *typing.get_args(ev.TurnEvent)) if c is not ToolCallFragment
 ]
@@ -74,7 +73,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.none()
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{f.name: values(hints[f.name]) for f in dataclasses.fields(kind)})
+        names = [f.name for f in dataclasses.fields(kind)]
+        return st.builds(kind, **{n: WORDS[n] if n in WORDS else values(hints[n]) for n in names})
     if issubclass(kind, enum.Enum):
         return st.sampled_from(kind)
     return {
@@ -95,7 +95,9 @@ def full(kind: Any) -> Any:
         return (full(typing.get_args(kind)[0]),)
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{f.name: full(hints[f.name]) for f in dataclasses.fields(kind)})
+        given_words = {"risk_tier": RiskTier.DANGEROUS.value}
+        known = [f.name for f in dataclasses.fields(kind)]
+        return kind(**{name: given_words.get(name) or full(hints[name]) for name in known})
     if issubclass(kind, enum.Enum):
         return list(kind)[-1]
     return {bool: True, int: 7, float: 1.5, str: "word", bytes: b"data"}[kind]
@@ -346,7 +348,6 @@ SPECS_NOT_SERVED = {
     "client_tools",
     "limits.cost_micro_usd",
     "response_schema_json",
-    "on_waiting",
     "handle",
 }
 
