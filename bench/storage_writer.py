@@ -146,13 +146,16 @@ def server_cpu(pid: int | None) -> float:
 
 async def on_server(url: str, size: int, groups: int) -> None:
     from turnwire.storage import postgres
-    from turnwire.storage.postgres_committer import OWN_TABLES, PgCommitter
+    from turnwire.storage.postgres_committer import PgCommitter
 
     turns = [Turn(n) for n in range(size)]
     db = postgres.connect(url)
     for table in ("heads", "pages"):
         db.execute(f"DROP TABLE IF EXISTS {table}")
-    for statement in (*OWN_TABLES, *SCHEMA):
+    for name, statement in db.own_tables.items():
+        if not db.has_table(name):
+            db.execute(statement)
+    for statement in SCHEMA:
         spelled = (
             statement.replace("INTEGER", "BIGINT").replace("BLOB", "BYTEA").removesuffix(" WITHOUT ROWID")
         )

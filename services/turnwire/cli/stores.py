@@ -125,7 +125,7 @@ class ClosedStore:
             from turnwire.storage import postgres
         except ImportError as error:
             raise StoreUnavailable(
-                "this needs PostgreSQL's driver: pip install 'turnwire[postgres]'"
+                "this needs PostgreSQL's driver: pip install 'turnwire[postgresql]'"
             ) from error
         try:
             with closing(postgres.connect(self.url)) as db:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, Protocol
@@ -40,12 +40,12 @@ _WORDS: dict[Engine, dict[str, str]] = {
 _SECTION = re.compile(r"^-- engine: (\w+)$", re.MULTILINE)
 _NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 
-_OWN_TABLES = (
-    "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"
+_OWN_TABLES = {
+    "schema_version": "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL,"
     " applied_at BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS store_info (only_row INTEGER PRIMARY KEY CHECK (only_row = 1),"
+    "store_info": "CREATE TABLE store_info (only_row INTEGER PRIMARY KEY CHECK (only_row = 1),"
     " log_id TEXT NOT NULL, created_at BIGINT NOT NULL)",
-)
+}
 
 
 class SchemaConnection(Connection, Protocol):
@@ -54,6 +54,16 @@ class SchemaConnection(Connection, Protocol):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open, also one that has failed."""
+
+    @property
+    def own_tables(self) -> Mapping[str, str]:
+        """Tables that the engine itself needs: name and statement."""
+
+    def schema_lock(self) -> AbstractContextManager[None]:
+        """Let no other process change the schema meanwhile."""
+
+    def has_table(self, name: str) -> bool:
+        """Say whether there is a table of this name."""
 
     def begin(self) -> None:
         """Begin a transaction that will write."""
@@ -113,9 +123,15 @@ def migrate(db: SchemaConnection, migrations: list[Migration]) -> StoreInfo:
         WrongState: SCHEMA_NEWER, the file was written by a later version.
         Exception: the driver's error, a script failed; the schema is as it was before that script.
     """
+    with db.schema_lock():
+        return _migrate(db, migrations)
+
+
+def _migrate(db: SchemaConnection, migrations: list[Migration]) -> StoreInfo:
     with _transaction(db):
-        for table in _OWN_TABLES:
-            db.execute(table)
+        for name, statement in (*_OWN_TABLES.items(), *db.own_tables.items()):
+            if not db.has_table(name):
+                db.execute(statement)
         db.execute(
             "INSERT INTO store_info SELECT 1, ?, ? WHERE NOT EXISTS (SELECT 1 FROM store_info)",
             (secrets.token_hex(8), time.time_ns() // 1000),

@@ -6,8 +6,9 @@ Statements go through libpq's own calls, prepared by text. Nothing but this pack
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
 
 import psycopg
 from psycopg import errors, pq
@@ -40,6 +41,8 @@ _CONNECTION = {
     "application_name": "turnwire",
 }
 _OPTIONS = "-c lock_timeout=10s -c idle_in_transaction_session_timeout=30s -c client_min_messages=warning"
+# Of the advisory lock under which one process at a time changes the schema of a database.
+_SCHEMA_LOCK = 0x7475726E77697265
 _BARE: Encoded = ((), [], [])
 
 
@@ -131,6 +134,26 @@ class PgConnection:
     def reclaim(self, pages: int = 500) -> int:
         """Return 0: the server's autovacuum sees to free pages."""
         return 0
+
+    own_tables: ClassVar[Mapping[str, str]] = {
+        # Of each writer the number of its last group: see postgres_committer.py.
+        "writer_groups": "CREATE TABLE writer_groups (writer TEXT PRIMARY KEY, number BIGINT NOT NULL,"
+        " commit_time TIMESTAMPTZ NOT NULL DEFAULT now())",
+    }
+
+    @contextmanager
+    def schema_lock(self) -> Iterator[None]:
+        """Let no other process change the schema meanwhile; waits for one that does."""
+        self.execute("SELECT pg_advisory_lock(?)", (_SCHEMA_LOCK,))
+        try:
+            yield
+        finally:
+            if self.pgconn.status == pq.ConnStatus.OK and not self.in_transaction:
+                self.execute("SELECT pg_advisory_unlock(?)", (_SCHEMA_LOCK,))
+
+    def has_table(self, name: str) -> bool:
+        """Say whether there is a table of this name."""
+        return bool(self.execute("SELECT to_regclass(?) IS NOT NULL", (name,)).fetchone()[0])
 
     def begin(self) -> None:
         """Begin a transaction that will write."""

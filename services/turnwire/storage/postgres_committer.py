@@ -21,14 +21,10 @@ from turnwire.storage.postgres_text import encode_values, translate
 from turnwire.storage.stats import WriterStats
 from turnwire.storage.units import Unit, UnitFenced, UnitRejected
 
-__all__ = ["OWN_TABLES", "PgCommitter"]
+__all__ = ["PgCommitter"]
 
 logger = logging.getLogger(__name__)
 
-OWN_TABLES = (
-    "CREATE TABLE IF NOT EXISTS writer_groups (writer TEXT PRIMARY KEY, number BIGINT NOT NULL,"
-    " commit_time TIMESTAMPTZ NOT NULL DEFAULT now())",
-)
 _FORGET = "DELETE FROM writer_groups WHERE commit_time < now() - interval '30 days'"
 _ENTER = "INSERT INTO writer_groups (writer, number) VALUES (?, 0) ON CONFLICT DO NOTHING"
 _LEAVE = "DELETE FROM writer_groups WHERE writer = ?"

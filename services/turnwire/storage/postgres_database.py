@@ -13,7 +13,7 @@ from psycopg import errors
 from turnwire.storage.database import Database
 from turnwire.storage.migrate import StoreInfo, load_migrations, migrate
 from turnwire.storage.postgres import TROUBLE, PgConnection, connect, describe
-from turnwire.storage.postgres_committer import OWN_TABLES, PgCommitter
+from turnwire.storage.postgres_committer import PgCommitter
 from turnwire.storage.postgres_session import PgSession
 from turnwire.storage.reader import Reader
 from turnwire.storage.sqlite import Synchronous
@@ -30,8 +30,6 @@ _UNREADABLE = (
     "STORE__URL cannot be read: it is postgresql://user:password@host:5432/name, with %XX for characters of"
     " the password such as @ / : % #"
 )
-# Of the advisory lock under which one process at a time changes the schema.
-_SCHEMA_LOCK = 0x7475726E77697265
 
 
 class PgDatabase(Database):
@@ -129,9 +127,6 @@ class PgDatabase(Database):
         db = connect(self._url, name="turnwire-schema")
         try:
             _check_server(db, _place(self._url))
-            db.execute("SELECT pg_advisory_lock(?)", (_SCHEMA_LOCK,))
-            for table in OWN_TABLES:
-                db.execute(table)
             return migrate(db, load_migrations(self._package, "postgresql"))
         finally:
             db.close()
@@ -169,6 +164,8 @@ def _explain(error: psycopg.Error, place: str) -> str:
         return (
             f"the role may not create tables at {place}: GRANT CREATE ON SCHEMA public, or own the database"
         )
+    if isinstance(error, errors.LockNotAvailable):
+        return f"another process holds the tables at {place}, or changes their schema: start again in a moment"
     if "password" in text or "authentication" in text or "role " in text:
         return f"{place} refuses the user or password: look at STORE__URL and at the server's pg_hba.conf"
     if "database " in text and "does not exist" in text:

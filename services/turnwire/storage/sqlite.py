@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from turnwire.storage.trouble import Trouble
 
@@ -68,6 +69,17 @@ class SqliteConnection(sqlite3.Connection):
         finally:
             if self.in_transaction:
                 self.execute("ROLLBACK")  # ends the snapshot; there is nothing to keep
+
+    own_tables: ClassVar[Mapping[str, str]] = {}
+
+    def schema_lock(self) -> AbstractContextManager[None]:
+        """Do nothing: the file is one process's."""
+        return nullcontext()
+
+    def has_table(self, name: str) -> bool:
+        """Say whether there is a table of this name."""
+        found = self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
+        return found.fetchone() is not None
 
     def begin(self) -> None:
         """Begin a transaction that will write."""

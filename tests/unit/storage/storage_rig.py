@@ -14,7 +14,7 @@ from turnwire.storage import postgres, sqlite
 from turnwire.storage.checkpoint import Checkpointer
 from turnwire.storage.committer import SqliteCommitter
 from turnwire.storage.isolation import IsolatingCommitter, Item, Outcome
-from turnwire.storage.postgres_committer import OWN_TABLES, PgCommitter
+from turnwire.storage.postgres_committer import PgCommitter
 from turnwire.storage.stats import WriterStats
 from turnwire.storage.units import Statement, Unit
 from turnwire.storage.worker import Committer
@@ -29,7 +29,7 @@ SCHEMA = (
     " body TEXT NOT NULL, UNIQUE (key, number))",
 )
 POSTGRES_SCHEMA = (
-    *OWN_TABLES,
+    *postgres.PgConnection.own_tables.values(),
     "CREATE TABLE heads (key TEXT PRIMARY KEY, next BIGINT NOT NULL)",
     "CREATE TABLE entries (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key TEXT NOT NULL,"
     " number BIGINT NOT NULL, body TEXT NOT NULL, UNIQUE (key, number))",
