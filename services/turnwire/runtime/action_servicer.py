@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from turnwire.api.runtime.v1 import turn_service_pb2 as pb
+from turnwire.extend.actions import Action
 from turnwire.runtime.action_codec import action_key, action_place, action_to_proto, answer_from_proto
 from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.paging import FilterField, fitting, page_size, parse_filter, read_token, write_token
@@ -88,7 +89,7 @@ class ActionMethods:
             async for news in reader:
                 if news is SNAPSHOT:
                     complete = True
-                shown = None if news is None or news is SNAPSHOT else action_to_proto(news)
+                shown = action_to_proto(news) if isinstance(news, Action) else None
                 yield pb.WatchActionsResponse(action=shown, snapshot_complete=complete)
         except (GeneratorExit, asyncio.CancelledError):
             reader.raise_if_stalled()
