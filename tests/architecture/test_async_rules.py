@@ -18,6 +18,7 @@ TASK_OWNERS = (
     "turnwire.runtime.control_link",
     "turnwire.runtime.engine.cancel",
     "turnwire.runtime.engine.tools",
+    "turnwire.runtime.store.thread_watch",
 )
 
 # A longer constant sleep in a test stands for something that hangs and is cut off.

@@ -41,10 +41,11 @@ from turnwire.runtime.store.journal import Journal
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.storage.units import Connection
 
-OPERATIONS = (
-    "admit admit tokens tokens say call start outcome outcome finish finish finish cancel_queued edit_queued"
-    " rename suspend answer claim claim hide show supersede"
-).split()
+OPERATIONS = [
+    *("admit", "admit", "tokens", "tokens", "say", "call", "start", "outcome", "outcome"),
+    *("finish", "finish", "finish", "cancel_queued", "edit_queued", "rename", "suspend", "answer"),
+    *("claim", "claim", "hide", "show", "supersede"),
+]
 # An operation, and numbers that it chooses by; then which watcher reads, and how many changes.
 STEPS = st.lists(
     st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 99), st.integers(0, 4), st.integers(0, 5)),

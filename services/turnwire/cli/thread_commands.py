@@ -21,7 +21,6 @@ CarryOut = Callable[[Callable[[], ExitCode]], None]
 
 def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
     """Add `follow` and the group `queue`; `carry_out` runs a command's work and leaves with its code."""
-    queue = typer.Typer(no_args_is_help=True, help="Look after what waits in a thread.")
 
     @app.command()
     def follow(
@@ -38,6 +37,12 @@ def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
             return changes(_connection(context), thread, after, as_json)
 
         carry_out(work)
+
+    app.add_typer(_queue(carry_out), name="queue")
+
+
+def _queue(carry_out: CarryOut) -> typer.Typer:
+    queue = typer.Typer(no_args_is_help=True, help="Look after what waits in a thread.")
 
     @queue.command("list")
     def waiting(context: typer.Context, thread: Name, as_json: Json = False) -> None:
@@ -66,7 +71,7 @@ def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
 
         carry_out(work)
 
-    app.add_typer(queue, name="queue")
+    return queue
 
 
 def _connection(context: typer.Context) -> Connection:

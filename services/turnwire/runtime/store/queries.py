@@ -128,7 +128,7 @@ def queued_turns(db: Connection, thread: ThreadKey) -> Sequence[TurnKey]:
 def queued_rows(
     db: Connection, thread: ThreadKey, after: int | None = None, count: int = 2**31
 ) -> Sequence[tuple[int, TurnRow]]:
-    """Return the turns that wait in a thread, with their places; `after` is the place of the last one given."""
+    """Return the turns that wait in a thread with their places; `after` is that of the last one given."""
     rows = db.execute(
         f"SELECT {TURN_COLUMNS}, t.queue_position {_FROM_TURNS} WHERE t.scope = ? AND t.thread_id = ?"
         " AND t.state = 'queued' AND t.queue_position > ? ORDER BY t.queue_position LIMIT ?",
@@ -195,7 +195,8 @@ def thread_snapshot(db: Connection, key: ThreadKey, message_count: int) -> Threa
     thread = get_thread(db, key)
     messages = list_messages(db, key, None, message_count, False)[0][::-1] if message_count else []
     live = get_turn(db, TurnKey(key.scope, key.thread_id, thread.live_turn)) if thread.live_turn else None
-    return ThreadSnapshot(thread, messages, live, [r for _, r in queued_rows(db, key)], _transcript_sequence(db, live))
+    queued = [row for _, row in queued_rows(db, key)]
+    return ThreadSnapshot(thread, messages, live, queued, _transcript_sequence(db, live))
 
 
 def _transcript_sequence(db: Connection, live: TurnRow | None) -> int:
