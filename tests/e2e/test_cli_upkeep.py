@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from support.cli_process import Finished, turnwire
 from support.cluster import Cluster
+from support.postgres import PostgresServer, plain_connection
 
 pytestmark = pytest.mark.e2e
 KEPT = Path(__file__).parents[1] / "data" / "runtime_schema_1.sql"
@@ -103,6 +104,34 @@ async def test_prune_works_on_a_closed_store_of_this_version(data: Path) -> None
     assert (done.code, "deleted 12 pages (3730 bytes) of 2 turns" in done.out) == (0, True)
     assert value(data / "runtime.db", "SELECT count(*) FROM pages WHERE flags = 1") == 0
     assert (await command(data, "admin", "prune", "--older-than", "next week")).code == 2
+
+
+async def test_a_store_on_a_server_is_migrated_pruned_and_renewed_by_its_url(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.fresh()
+
+    async def at_url(*words: str) -> Finished:
+        return await command(tmp_path, *words, "--url", url)
+
+    behind = await at_url("migrate", "--check")
+    assert (behind.code, "schema 0, this version 2: behind" in behind.out) == (8, True)
+    assert "run `turnwire migrate` first" in (await at_url("admin", "prune")).err
+    assert "schema 0 -> 2" in (await at_url("migrate")).out
+    assert (await at_url("migrate", "--check")).code == 0
+    assert "deleted 0 pages" in (await at_url("admin", "prune", "--older-than", "0")).out
+    assert (await at_url("admin", "renew-log-id")).code == 0
+    with closing(plain_connection(url)) as db:
+        assert db.execute("SELECT count(*) FROM store_info").fetchone() == (1,)
+    name = url.partition("@/")[2].partition("?")[0]
+    postgres.sql(f"INSERT INTO owners VALUES ('a/b', 'a', {2**62})", database=name)
+    alive = await at_url("admin", "renew-log-id")
+    assert alive.code == 5
+    assert alive.err.startswith("FAILED_PRECONDITION / STORE_LOCKED: ")
+    unknown = await command(tmp_path, "migrate", "--url", url.replace(name, "nowhere"))
+    assert unknown.code == 5
+    assert unknown.err.startswith("UNAVAILABLE / STORE_UNAVAILABLE: ")
+    postgres.drop(url)
 
 
 @pytest_asyncio.fixture

@@ -100,7 +100,7 @@ def serve(
     except ValidationError as error:
         return _refuse(name, explain(error, settings_class))
     except TurnwireError as error:
-        return _refuse(name, error.message)
+        return _refuse(name, f"{error.reason}: {error.message}")
     if command.check_config:
         sys.stdout.write(settings.model_dump_json(indent=2) + "\n")
         return 0
@@ -110,7 +110,7 @@ def serve(
     try:
         return _run(name, settings, application, command.ready_file)
     except TurnwireError as error:
-        return _refuse(name, error.message)
+        return _refuse(name, f"{error.reason}: {error.message}")
 
 
 def _refuse(name: str, text: str) -> int:
