@@ -239,7 +239,7 @@ class _Runtime:
         self.supervisor.refuse_new()
 
     async def _finish(self) -> None:
-        # A little less than the grace, so that turns that do not end by themselves still end truthfully.
+        # A little less than the grace, so that turns that do not end by themselves can still be handed over.
         await self.supervisor.drain(max(0.0, self._settings.drain.stop_grace_seconds - 12.0))
         # Readers of turns that wait in a queue would hold the process until it cuts them off without a word.
         self.store.send_away()
