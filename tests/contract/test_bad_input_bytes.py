@@ -223,6 +223,12 @@ def _busy_policy(method: Method) -> Any:
     return request
 
 
+def _on_waiting(method: Method) -> Any:
+    request = fill(method.new_request())
+    request.spec.on_waiting = 99
+    return request
+
+
 def _choice(method: Method) -> Any:
     request = fill(method.new_request())
     request.spec.tool_choice.mode = 99
@@ -237,7 +243,7 @@ def _unit(method: Method) -> Any:
 
 def _unknown() -> Iterator[tuple[str, Callable[[Method], Any]]]:
     for short in ("TurnService.RunTurn", "TurnService.StartTurn"):
-        yield from ((short, make) for make in (_work, _part, _busy_policy, _choice))
+        yield from ((short, make) for make in (_work, _part, _busy_policy, _on_waiting, _choice))
     yield "ControlService.SendCommand", _command
     yield "ToolExecutorService.ReadResult", _unit
 
