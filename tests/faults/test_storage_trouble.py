@@ -117,6 +117,57 @@ async def test_an_input_output_error_opens_a_new_connection(path: Path) -> None:
         assert entries(path) == [("a", 1)]
 
 
+class Doubtful(SqliteCommitter):
+    """Has the answer to one COMMIT told as an error, after the commit or instead of it."""
+
+    def __init__(self, inner: SqliteCommitter, done: bool) -> None:
+        self.__dict__ = inner.__dict__
+        self._done: bool | None = done
+
+    def open(self) -> None:
+        super().open()
+        self._cursor = Told(self._cursor, self)  # type: ignore[assignment]
+
+    def told(self, cursor: sqlite3.Cursor) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            cursor.execute("COMMIT" if done else "ROLLBACK")
+            raise driver_error(sqlite3.OperationalError, sqlite3.SQLITE_IOERR_FSYNC)
+
+
+class Told:
+    """A cursor that asks before each COMMIT of rows."""
+
+    def __init__(self, cursor: sqlite3.Cursor, committer: Doubtful) -> None:
+        self._inner, self._committer = cursor, committer
+
+    def execute(self, sql: str, *values: Sequence[object]) -> object:
+        if sql == "COMMIT" and entries_in(self._inner):
+            self._committer.told(self._inner)
+        return self._inner.execute(sql, *values)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def entries_in(cursor: sqlite3.Cursor) -> bool:
+    return bool(cursor.execute("SELECT count(*) FROM entries").fetchone()[0])
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_group_whose_commit_is_told_as_failed_is_committed_once(path: Path, done: bool) -> None:
+    calls: list[int] = []
+    async with running(path, wrap=lambda committer: Doubtful(committer, done)) as rig:
+        unit = rig.unit("a", insert("a", 1))
+        ran = rig.writer.run(lambda db: calls.append(1) or len(calls))
+        assert await ran == (1 if done else 2)
+        # A second insert of the same row would be refused.
+        await unit
+        await rig.well.wait()
+        assert len(rig.connections) == 2
+        assert entries(path) == [("a", 1)]
+
+
 async def test_a_damaged_file_ends_the_writer_without_a_second_try(path: Path) -> None:
     def damaged() -> None:
         raise driver_error(sqlite3.DatabaseError, sqlite3.SQLITE_CORRUPT)

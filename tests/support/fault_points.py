@@ -92,7 +92,7 @@ class FaultFile:
 
     @property
     def state(self) -> dict[str, Any]:
-        """`points` of the last commit, and `fired` with the plan that was carried out."""
+        """`points` of the last commit, and `lost`: how many were told as failed."""
         return self._read(_STATE) or {}
 
     @state.setter
@@ -152,6 +152,7 @@ class Faults:
         self._classify = classify
         self._seen = 0
         self._number = 0
+        self._lost = 0
         self._points: set[str] = set()
 
     def begin(self, items: Sequence[Item]) -> None:
@@ -176,7 +177,7 @@ class Faults:
         """Note a transaction that is durable."""
         if not self._points:
             return
-        self._file.state = {"points": sorted(self._points)}
+        self._file.state = {"points": sorted(self._points), "lost": self._lost}
         for point in self._points:
             self._die_if("after", point)
 
@@ -185,7 +186,7 @@ class Faults:
         plan = self._file.plan
         if plan is None or plan.when != "lost" or not self._due(plan, self._points):
             return False
-        self._file.state = {"points": sorted(self._points), "fired": asdict(plan)}
+        self._lost += 1
         self._file.plan = None
         return True
 
@@ -203,7 +204,7 @@ class Faults:
         plan = self._file.plan
         if plan is None or plan.when != when or not self._due(plan, (point,)):
             return
-        self._file.state = {"points": sorted(self._points), "fired": asdict(plan)}
+        self._file.state = {"points": sorted(self._points)}
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -239,40 +240,57 @@ def install(classify: Classify) -> None:
     file = FaultFile(Path(os.environ[FAULT_FILE]))
     file.open()
     faults = Faults(file, classify)
-    sqlite.SqliteCommitter = _faulty(sqlite.SqliteCommitter, faults, _lost_by_sqlite)  # type: ignore[misc]
-    postgres.PgCommitter = _faulty(postgres.PgCommitter, faults, _lost_by_postgres)  # type: ignore[misc]
+    sqlite.SqliteCommitter = _faulty(sqlite.SqliteCommitter, faults, _losing_sqlite)  # type: ignore[misc]
+    postgres.PgCommitter = _faulty(postgres.PgCommitter, faults, _losing_postgres)  # type: ignore[misc]
 
 
-def _faulty(base: Any, faults: Faults, lost: Callable[..., Exception]) -> Any:
+def _faulty(base: Any, faults: Faults, losing: Callable[[Any, Faults], None]) -> Any:
     class FaultyCommitter(base):  # type: ignore[misc]
+        def open(self) -> None:
+            super().open()
+            losing(self, faults)
+
         def commit(self, items: Sequence[Item]) -> list[Outcome]:
             faults.begin(items)
             outcomes: list[Outcome] = super().commit(items)
             faults.committed()
             return outcomes
 
-        def _end(self, items: Sequence[Item], *rest: Any) -> None:
-            super()._end(items, *rest)
-            if faults.lose():
-                raise lost(self, items, *rest)
-
     return FaultyCommitter
 
 
-def _lost_by_sqlite(committer: Any, items: Sequence[Item]) -> Exception:
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    error.sqlite_errorname = "SQLITE_IOERR"
-    return error
+def _losing_sqlite(committer: Any, faults: Faults) -> None:
+    """Let the driver tell a good COMMIT as an I/O error."""
+    cursor = committer._cursor
+
+    class Losing:
+        def execute(self, sql: str, *values: Any) -> Any:
+            result = cursor.execute(sql, *values)
+            if sql == "COMMIT" and faults.lose():
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+                error.sqlite_errorname = "SQLITE_IOERR"
+                raise error
+            return result
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cursor, name)
+
+    committer._cursor = Losing()
 
 
-def _lost_by_postgres(committer: Any, items: Sequence[Item], outcomes: list[Outcome]) -> Exception:
+def _losing_postgres(committer: Any, faults: Faults) -> None:
+    """Let the connection break with the answer to a good COMMIT on its way."""
     import psycopg
 
-    from turnwire.storage.postgres_committer import _Doubt
-
-    # As when the connection breaks with the answer on its way.
     db = committer._db
-    committer._doubt = _Doubt(items, outcomes, committer._number, db.backend_pid)
-    db.close()
-    return psycopg.OperationalError("the connection is lost")
+    command = db.command
+
+    def losing(text: str) -> Any:
+        result = command(text)
+        if text == "COMMIT" and faults.lose():
+            db.close()
+            raise psycopg.OperationalError("the connection is lost")
+        return result
+
+    db.command = losing

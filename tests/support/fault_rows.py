@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Query", "row_findings", "sqlite_rows"]
+__all__ = ["Query", "postgres_rows", "row_findings", "sqlite_rows"]
 
 Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
@@ -95,6 +95,15 @@ def sqlite_rows(path: Path) -> Iterator[Query]:
         yield lambda sql, params: db.execute(sql, params).fetchall()
     finally:
         db.close()
+
+
+@contextmanager
+def postgres_rows(url: str) -> Iterator[Query]:
+    """Read a database on a server, each statement by itself."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as db:
+        yield lambda sql, params: db.execute(sql.replace("?", "%s").encode(), params).fetchall()
 
 
 def row_findings(query: Query, since: int) -> list[str]:

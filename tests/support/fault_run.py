@@ -28,19 +28,17 @@ from turnwire.api.runtime.v1 import turn_event_pb2 as event_pb
 from turnwire.api.runtime.v1 import turn_service_pb2 as pb
 from turnwire.api.runtime.v1.turn_pb2 import TurnState
 
-__all__ = ["Death", "Report", "RunRules", "fault_run"]
+__all__ = ["Death", "Report", "Rows", "RunRules", "fault_run"]
+
+Rows = Callable[[], AbstractContextManager[Query]]
 
 # A run in which a turn has not ended by then has a finding.
 RUN_SECONDS = 60.0
-_RUNTIME_FAULTS = [
-    (point, when)
-    for point in ("C0", "C1", "C2", "C3", "C4", "C6", "C7", "C8")
-    for when in ("before", "after")
-]
-_EXECUTOR_FAULTS = [(point, when) for point in ("X2", "X3") for when in ("before", "after")]
-_CONTROL_FAULTS = [(point, when) for point in ("K1", "K2") for when in ("before", "after")]
-
-
+_POINTS = {
+    "runtime": ("C0", "C1", "C2", "C3", "C4", "C6", "C7", "C8"),
+    "executor": ("X2", "X3"),
+    "control": ("K1", "K2"),
+}
 # A plan that has not come true by then is exchanged for another one.
 _PATIENCE_SECONDS = 0.8
 
@@ -64,13 +62,11 @@ class RunRules:
         rows: opens the runtime's store for reading, without changing what the runtime will find there.
         waiting: some calls need an approval.
         survives: a turn outlives the runtime that ran it.
-        lost: some commits are reported as failed.
     """
 
-    rows: Callable[[], AbstractContextManager[Query]]
+    rows: Rows
     waiting: bool = False
     survives: bool = False
-    lost: bool = False
 
 
 @dataclass
@@ -82,6 +78,7 @@ class Report:
     kills: list[Kill] = field(default_factory=list)
     inside: int = 0
     links_cut: int = 0
+    lost: int = 0
     findings: list[str] = field(default_factory=list)
     states: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -171,6 +168,8 @@ class _Run:
         while len(self.report.kills) < wanted and not self._over.is_set():
             if self._rng.random() < 0.1:
                 self._cut_a_link()
+            if self._rng.random() < 0.15:
+                await self._lose_a_commit()
             await self._kill(_random_death(self._rng), _PATIENCE_SECONDS)
 
     def _cut_a_link(self) -> None:
@@ -178,6 +177,15 @@ class _Run:
         kind = self._rng.choice((Trouble.CUT, Trouble.CLOSE))
         proxy.trouble(kind, self._rng.choice((0, 1, 2, 3, 5, 8)))
         self.report.links_cut += 1
+
+    async def _lose_a_commit(self) -> None:
+        """Have a good commit told as failed, if it comes soon."""
+        points = _POINTS[victim := self._rng.choice(("runtime", "runtime", "executor", "control"))]
+        lost = self._system.files[victim].state.get("lost", 0)
+        self._system.arm(victim, self._rng.choice(points), "lost")
+        await self._pause(0.3)
+        self._system.files[victim].plan = None
+        self.report.lost += self._system.files[victim].state.get("lost", 0) - lost
 
     async def _kill(self, death: Death, patience: float) -> bool:
         """Carry a death out and start the service anew; false when the plan did not come true in time."""
@@ -278,9 +286,8 @@ def _random_death(rng: random.Random) -> Death:
     victim = rng.choices(("runtime", "executor", "control"), (6, 3, 1))[0]
     if rng.random() < 0.3:
         return Death(victim, pause=rng.uniform(0.0, 0.8))
-    points = {"runtime": _RUNTIME_FAULTS, "executor": _EXECUTOR_FAULTS, "control": _CONTROL_FAULTS}
-    point, when = rng.choice(points[victim])
-    return Death(victim, point, when, rng.choice((1, 1, 2, 3, 5)))
+    when = rng.choice(("before", "after"))
+    return Death(victim, rng.choice(_POINTS[victim]), when, rng.choice((1, 1, 2, 3, 5)))
 
 
 async def fault_run(
