@@ -68,6 +68,11 @@ class FollowedTurn:
         self.ended = asyncio.Event()
         self.cancel: Cancel | None = None
         self.streams = 0
+        self._kinds: set[str] = set()
+        self._changed = asyncio.Event()
+        # Whoever clears it holds the approvals back.
+        self.may_approve = asyncio.Event()
+        self.may_approve.set()
         self._rig = rig
         self._rng = random.Random(script.model)
         self._finding = finding
@@ -89,6 +94,12 @@ class FollowedTurn:
     def last(self) -> int:
         """Last sequence that was seen."""
         return len(self.seen)
+
+    async def reached(self, kind: str) -> None:
+        """Wait until an event of a kind was seen, or the end."""
+        while kind not in self._kinds and not self.ended.is_set():
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _follow_once(self) -> None:
         self.streams += 1
@@ -131,6 +142,8 @@ class FollowedTurn:
         if event.sequence != self.last + 1:
             self._finding(f"{self.label}: event {event.sequence} came after {self.last}")
         self.seen[event.sequence] = body
+        self._kinds.add(str(event.WhichOneof("event")))
+        self._changed.set()
         if event.HasField("action_required"):
             action = event.action_required.action
             if action.name not in self._approved:
@@ -140,6 +153,7 @@ class FollowedTurn:
             self.ended.set()
 
     async def _approve(self, action: Action) -> None:
+        await self.may_approve.wait()
         await asyncio.sleep(self._rng.uniform(0.0, 0.4))
         request = pb.ResolveActionRequest(
             action=action.name, request_id=str(uuid.uuid4()), digest=action.digest, approve=pb.Approve()
