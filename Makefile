@@ -26,8 +26,10 @@ test: setup ## Run the test suite; TESTS="path -k word" narrows it
 test-e2e: setup ## Run the tests that start real processes
 	$(V)/python -m pytest tests/e2e -m "not slow" $(TESTS)
 
-test-faults: setup ## Run the fault tests, slow ones too
-	$(V)/python -m pytest tests/faults -m "slow or not slow" $(TESTS)
+FAULTS_RUNS ?= 30
+
+test-faults: setup ## Run the fault tests, slow ones too; FAULTS_RUNS=1000 for more random kills
+	FAULTS_RUNS=$(FAULTS_RUNS) $(V)/python -m pytest tests/faults -m "slow or not slow" $(TESTS)
 
 test-slow: setup ## Run the tests that the default suite leaves out
 	$(V)/python -m pytest -m slow $(TESTS)

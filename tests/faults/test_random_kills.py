@@ -20,7 +20,7 @@ from support.fault_run import Report, Rows, RunRules, fault_run
 
 pytestmark = [pytest.mark.e2e]
 
-RUNS = int(os.environ.get("FAULTS_RUNS", "30"))
+RUNS = int(os.environ.get("FAULTS_RUNS", "10"))
 ENGINE = os.environ.get("FAULTS_ENGINE", "sqlite")
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 POINTS = tuple(f"C{number}" for number in range(9))
@@ -69,8 +69,10 @@ async def test_nothing_that_was_told_is_lost_and_nothing_is_run_twice(
                 os.truncate(process.log, 0 if not report.findings else process.log.stat().st_size)
             if report.findings:
                 found = "\n".join(report.findings)
-                again = f"FAULTS_ENGINE={ENGINE} FAULTS_SEED={seed} FAULTS_RUNS=1 make test-random-faults"
-                pytest.fail(f"{report.line()}\n{found}\nrepeat with: {again}\nlogs: {tmp_path}")
+                again = f"make test-faults FAULTS_ENGINE={ENGINE} FAULTS_SEED={seed} FAULTS_RUNS=1"
+                pytest.fail(
+                    f"{report.line()}\n{found}\nrepeat with: {again} TESTS='-k told_is_lost'\nlogs: {tmp_path}"
+                )
     text = summary(reports)
     with capsys.disabled():
         print(f"\n{text}")
