@@ -179,7 +179,7 @@ class ThreadServiceServicer:
         """Follows the visible changes of a thread. Tokens are not among them: see TurnService.WatchTurn.
 
         Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND, NOT_FOUND / THREAD_DELETED,
-        OUT_OF_RANGE / VERSION_AHEAD.
+        OUT_OF_RANGE / VERSION_AHEAD, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -219,7 +219,7 @@ class TurnServiceServicer:
     def WatchActions(self, request, context):
         """Follows actions over threads: an approver's inbox.
 
-        Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+        Errors: INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

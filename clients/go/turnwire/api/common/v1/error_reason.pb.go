@@ -143,6 +143,10 @@ const (
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 91
 	// UNAVAILABLE: the store cannot be read or written; repeat later.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 92
+	// UNAVAILABLE: an edit of the thread's history is under way; repeat (thread).
+	ErrorReason_ERROR_REASON_THREAD_HELD ErrorReason = 98
+	// FAILED_PRECONDITION: an extension refused the edit of the history; the text tells why (thread).
+	ErrorReason_ERROR_REASON_REWRITE_REFUSED ErrorReason = 99
 	// UNAVAILABLE: the executor cannot be reached; repeat later.
 	ErrorReason_ERROR_REASON_EXECUTOR_UNAVAILABLE ErrorReason = 93
 	// UNAVAILABLE: the reader took nothing for 5 minutes; come back with the last sequence.
@@ -260,6 +264,8 @@ var (
 		90:  "ERROR_REASON_DRAINING",
 		91:  "ERROR_REASON_OVERLOADED",
 		92:  "ERROR_REASON_STORE_UNAVAILABLE",
+		98:  "ERROR_REASON_THREAD_HELD",
+		99:  "ERROR_REASON_REWRITE_REFUSED",
 		93:  "ERROR_REASON_EXECUTOR_UNAVAILABLE",
 		94:  "ERROR_REASON_READER_STALLED",
 		95:  "ERROR_REASON_MODEL_UNAVAILABLE",
@@ -344,6 +350,8 @@ var (
 		"ERROR_REASON_DRAINING":               90,
 		"ERROR_REASON_OVERLOADED":             91,
 		"ERROR_REASON_STORE_UNAVAILABLE":      92,
+		"ERROR_REASON_THREAD_HELD":            98,
+		"ERROR_REASON_REWRITE_REFUSED":        99,
 		"ERROR_REASON_EXECUTOR_UNAVAILABLE":   93,
 		"ERROR_REASON_READER_STALLED":         94,
 		"ERROR_REASON_MODEL_UNAVAILABLE":      95,
@@ -405,7 +413,7 @@ var File_turnwire_api_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xeb\x15\n" +
+	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xab\x16\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12$\n" +
@@ -462,7 +470,9 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1eERROR_REASON_MESSAGE_TOO_LARGE\x10R\x12\x19\n" +
 	"\x15ERROR_REASON_DRAINING\x10Z\x12\x1b\n" +
 	"\x17ERROR_REASON_OVERLOADED\x10[\x12\"\n" +
-	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\\\x12%\n" +
+	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\\\x12\x1c\n" +
+	"\x18ERROR_REASON_THREAD_HELD\x10b\x12 \n" +
+	"\x1cERROR_REASON_REWRITE_REFUSED\x10c\x12%\n" +
 	"!ERROR_REASON_EXECUTOR_UNAVAILABLE\x10]\x12\x1f\n" +
 	"\x1bERROR_REASON_READER_STALLED\x10^\x12\"\n" +
 	"\x1eERROR_REASON_MODEL_UNAVAILABLE\x10_\x12\x1c\n" +

@@ -76,7 +76,7 @@ type ThreadServiceClient interface {
 	// Follows the visible changes of a thread. Tokens are not among them: see TurnService.WatchTurn.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND, NOT_FOUND / THREAD_DELETED,
-	// OUT_OF_RANGE / VERSION_AHEAD.
+	// OUT_OF_RANGE / VERSION_AHEAD, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
 	WatchThread(ctx context.Context, in *WatchThreadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchThreadResponse], error)
 	// Lists the turns that wait, first the next one.
 	//
@@ -300,7 +300,7 @@ type ThreadServiceServer interface {
 	// Follows the visible changes of a thread. Tokens are not among them: see TurnService.WatchTurn.
 	//
 	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND, NOT_FOUND / THREAD_DELETED,
-	// OUT_OF_RANGE / VERSION_AHEAD.
+	// OUT_OF_RANGE / VERSION_AHEAD, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
 	WatchThread(*WatchThreadRequest, grpc.ServerStreamingServer[WatchThreadResponse]) error
 	// Lists the turns that wait, first the next one.
 	//

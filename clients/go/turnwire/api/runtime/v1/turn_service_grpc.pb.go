@@ -106,7 +106,7 @@ type TurnServiceClient interface {
 	ListActions(ctx context.Context, in *ListActionsRequest, opts ...grpc.CallOption) (*ListActionsResponse, error)
 	// Follows actions over threads: an approver's inbox.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
 	WatchActions(ctx context.Context, in *WatchActionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchActionsResponse], error)
 	// Streams bytes of a tool's stored result in chunks of at most 32 KiB.
 	//
@@ -343,7 +343,7 @@ type TurnServiceServer interface {
 	ListActions(context.Context, *ListActionsRequest) (*ListActionsResponse, error)
 	// Follows actions over threads: an approver's inbox.
 	//
-	// Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+	// Errors: INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
 	WatchActions(*WatchActionsRequest, grpc.ServerStreamingServer[WatchActionsResponse]) error
 	// Streams bytes of a tool's stored result in chunks of at most 32 KiB.
 	//

@@ -1136,7 +1136,7 @@ export const ThreadService: GenService<{
    * Follows the visible changes of a thread. Tokens are not among them: see TurnService.WatchTurn.
    *
    * Errors: INVALID_ARGUMENT / INVALID_REQUEST, NOT_FOUND / THREAD_NOT_FOUND, NOT_FOUND / THREAD_DELETED,
-   * OUT_OF_RANGE / VERSION_AHEAD.
+   * OUT_OF_RANGE / VERSION_AHEAD, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
    *
    * @generated from rpc turnwire.api.runtime.v1.ThreadService.WatchThread
    */

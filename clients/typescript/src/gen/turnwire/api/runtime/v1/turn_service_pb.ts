@@ -1184,7 +1184,7 @@ export const TurnService: GenService<{
   /**
    * Follows actions over threads: an approver's inbox.
    *
-   * Errors: INVALID_ARGUMENT / INVALID_REQUEST.
+   * Errors: INVALID_ARGUMENT / INVALID_REQUEST, UNAVAILABLE / DRAINING, UNAVAILABLE / READER_STALLED.
    *
    * @generated from rpc turnwire.api.runtime.v1.TurnService.WatchActions
    */
