@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.postgres import Location
 from support.runtime_server import Runtime, request, running
 from turnwire.api.runtime.v1 import thread_service_pb2, turn_service_pb2
 from turnwire.extend.events import ResultPart, ToolOutcome
@@ -19,8 +20,8 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
-    async with running(tmp_path, AGENTS) as served:
+async def runtime(tmp_path: Path, store_location: Location) -> AsyncIterator[Runtime]:
+    async with running(tmp_path, AGENTS, location=store_location) as served:
         yield served
 
 

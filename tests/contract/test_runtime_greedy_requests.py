@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from support.postgres import Location
 from support.runtime_server import Runtime, request, running
 from turnwire.api.runtime.v1 import thread_service_pb2, turn_pb2, turn_service_pb2
 
@@ -16,8 +17,8 @@ AGENTS = {"plain": [[{"text": "hello"}]]}
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
-    async with running(tmp_path, AGENTS) as served:
+async def runtime(tmp_path: Path, store_location: Location) -> AsyncIterator[Runtime]:
+    async with running(tmp_path, AGENTS, location=store_location) as served:
         yield served
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from support.postgres import Location
 from support.runtime_server import Runtime, request, running
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.runtime.v1 import agent_service_pb2, message_pb2, thread_pb2, thread_service_pb2, turn_pb2
@@ -26,8 +27,8 @@ AGENTS = {
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
-    async with running(tmp_path, AGENTS) as made:
+async def runtime(tmp_path: Path, store_location: Location) -> AsyncIterator[Runtime]:
+    async with running(tmp_path, AGENTS, location=store_location) as made:
         yield made
 
 

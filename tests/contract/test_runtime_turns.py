@@ -11,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from support.postgres import Location
 from support.runtime_server import Runtime, end, events, request, running, start
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.runtime.v1 import turn_pb2, turn_service_pb2
@@ -34,8 +35,8 @@ AGENTS = {
 
 
 @pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
-    async with running(tmp_path, AGENTS) as made:
+async def runtime(tmp_path: Path, store_location: Location) -> AsyncIterator[Runtime]:
+    async with running(tmp_path, AGENTS, location=store_location) as made:
         yield made
 
 

@@ -200,12 +200,14 @@ async def running(
     folder: Path,
     agents: Mapping[str, Sequence[Any]],
     *,
+    location: Path | str | None = None,
     lifecycles: Sequence[Lifecycle] = (),
     heartbeat: float = 20.0,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Runtime]:
-    """Serve agents by name, each with the calls of its script."""
-    database = database_at(folder / "runtime.db", "turnwire.runtime", on_fatal=_never, synchronous="NORMAL")
+    """Serve agents by name, each with the calls of its script, over a store in the folder or elsewhere."""
+    place = location or folder / "runtime.db"
+    database = database_at(place, "turnwire.runtime", on_fatal=_never, synchronous="NORMAL")
     async with AsyncExitStack() as stack:
         await database.open()
         stack.push_async_callback(database.close)
