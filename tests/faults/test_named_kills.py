@@ -5,8 +5,9 @@ Each entry is a seed: who dies where. What was found once by a random run stands
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -50,17 +51,27 @@ def turns(name: str) -> list[Script]:
     ]
 
 
-async def run(system: FaultCluster, name: str, deaths: list[Death], scripts: list[Script]) -> Report:
+async def explore(system: FaultCluster, name: str, deaths: list[Death], scripts: list[Script]) -> Report:
     rows = partial(sqlite_rows, system.folder / "data" / "runtime.db")
     rules = RunRules(rows, waiting=True, survives=True)
     report = await fault_run(system, crc32(name.encode()), rules, scripts=scripts, deaths=deaths)
     assert not report.findings, "\n".join([report.line(), *report.findings])
-    assert report.states == {"COMPLETED": len(scripts)}
     return report
+
+
+async def run(system: FaultCluster, name: str, deaths: list[Death], scripts: list[Script]) -> None:
+    report = await explore(system, name, deaths, scripts)
+    assert len(report.kills) == len(deaths)
+    assert report.states == {"COMPLETED": len(scripts)}
 
 
 def both(victim: str, point: str) -> list[Death]:
     return [Death(victim, point, "before"), Death(victim, point, "after")]
+
+
+def some(names: Iterable[str], *quick: str) -> list[Any]:
+    """All of them as parameters; those that are not named take part in long runs only."""
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in names]
 
 
 SEEDS: dict[str, list[Death]] = {
@@ -80,30 +91,41 @@ SEEDS: dict[str, list[Death]] = {
 }
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@pytest.mark.parametrize("name", some(SEEDS, "intent", "outcome", "end", "executor-end"))
 async def test_a_death_at_a_commit_loses_nothing(system: FaultCluster, name: str) -> None:
-    report = await run(system, name, SEEDS[name], turns(name))
-    assert len(report.kills) == len(SEEDS[name])
+    await run(system, name, SEEDS[name], turns(name))
 
 
-LOST = [("runtime", f"C{n}") for n in (0, 1, 2, 3, 4, 6, 7, 8)] + [("executor", "X2"), ("executor", "X3")]
+LOST = [f"runtime-C{n}" for n in (0, 1, 2, 3, 4, 6, 7, 8)] + ["executor-X2", "executor-X3"]
 
 
-@pytest.mark.parametrize(("victim", "point"), LOST)
-async def test_a_commit_that_is_told_as_failed_is_done_once(
-    system: FaultCluster, victim: str, point: str
-) -> None:
+@pytest.mark.parametrize("place", some(LOST, "runtime-C3", "executor-X2"))
+async def test_a_commit_that_is_told_as_failed_is_done_once(system: FaultCluster, place: str) -> None:
+    victim, _, point = place.partition("-")
     before = system.files[victim].state.get("lost", 0)
     system.arm(victim, point, "lost")
     await run(system, f"lost-{point}", [], turns(f"lost-{point}"))
     assert system.files[victim].state["lost"] == before + 1
 
 
-@pytest.mark.parametrize("kind", [Trouble.CUT, Trouble.CLOSE])
-@pytest.mark.parametrize("pieces", [1, 2, 3, 5])
-async def test_a_link_to_the_executor_that_breaks_is_mended(
-    system: FaultCluster, kind: Trouble, pieces: int
+@pytest.mark.parametrize("point", some(["K1", "K2"], "K2"))
+async def test_a_death_of_control_at_a_commit_leaves_one_outcome_of_a_command(
+    system: FaultCluster, point: str
 ) -> None:
-    system.proxies["executor"].trouble(kind, pieces)
-    name = f"link-{kind.value}-{pieces}"
+    name = f"command-{point}"
+    first, second = script(name, 0, ("once",), ("once",), seconds=1.5), script(name, 1, ("careful",))
+    first.cancel_after, second.cancel_after = 0.3, 0.1
+    report = await explore(system, name, both("control", point), [first, second, script(name, 2)])
+    assert report.states["COMPLETED"] >= 1
+    assert sum(report.states.values()) == 3
+
+
+CUTS = [f"{kind.value}-{pieces}" for kind in (Trouble.CUT, Trouble.CLOSE) for pieces in (1, 2, 3, 5)]
+
+
+@pytest.mark.parametrize("cut", some(CUTS, "cut-1", "close-3"))
+async def test_a_link_to_the_executor_that_breaks_is_mended(system: FaultCluster, cut: str) -> None:
+    kind, _, pieces = cut.partition("-")
+    system.proxies["executor"].trouble(Trouble(kind), int(pieces))
+    name = f"link-{cut}"
     await run(system, name, [], [script(name, 0, ("once",), ("once_beside", "again"))])

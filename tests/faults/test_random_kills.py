@@ -70,9 +70,8 @@ async def test_nothing_that_was_told_is_lost_and_nothing_is_run_twice(
             if report.findings:
                 found = "\n".join(report.findings)
                 again = f"make test-faults FAULTS_ENGINE={ENGINE} FAULTS_SEED={seed} FAULTS_RUNS=1"
-                pytest.fail(
-                    f"{report.line()}\n{found}\nrepeat with: {again} TESTS='-k told_is_lost'\nlogs: {tmp_path}"
-                )
+                again = f"repeat with: {again} TESTS='-k told_is_lost'"
+                pytest.fail(f"{report.line()}\n{found}\n{again}\nlogs: {tmp_path}")
     text = summary(reports)
     with capsys.disabled():
         print(f"\n{text}")

@@ -17,7 +17,7 @@ from turnwire.api.runtime.v1 import turn_event_pb2 as event_pb
 from turnwire.api.runtime.v1.message_pb2 import Message
 from turnwire.api.runtime.v1.turn_pb2 import Turn, TurnState
 
-__all__ = ["Evidence", "Outside", "outside_of", "turn_findings"]
+__all__ = ["Evidence", "Outside", "outside_of", "turn_findings", "worker_at_work"]
 
 _O = ToolOutcome
 _NO_START = (_O.TOOL_OUTCOME_NOT_STARTED, _O.TOOL_OUTCOME_REJECTED, _O.TOOL_OUTCOME_SKIPPED)
@@ -41,6 +41,18 @@ def outside_of(path: Path) -> Outside:
         if what == "start":
             outside.tags[tag] += 1
     return outside
+
+
+def worker_at_work(path: Path) -> int:
+    """Return the process of a Python tool that has begun and not ended, 0 when there is none."""
+    begun: dict[str, int] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        execution, tag, what, pid = line.split()
+        if what == "end":
+            begun.pop(execution, None)
+        elif not tag.endswith("once_command"):
+            begun[execution] = int(pid)
+    return next(iter(begun.values()), 0)
 
 
 @dataclass

@@ -139,7 +139,7 @@ def executor_points(sql: str, params: Sequence[SqlValue]) -> Iterable[str]:
 
 def control_points(sql: str, params: Sequence[SqlValue]) -> Iterable[str]:
     """K1 a command is taken, K2 it is delivered or has its outcome."""
-    if sql.startswith("INSERT INTO command"):
+    if sql.startswith("INSERT OR IGNORE INTO commands"):
         return ("K1",)
     return ("K2",) if sql.startswith("UPDATE command") else ()
 

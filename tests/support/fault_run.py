@@ -7,18 +7,20 @@ calls may wait for an approval.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 import grpc
 
 from support.cluster import Process
 from support.cut_proxy import Trouble
-from support.fault_checks import Evidence, Outside, outside_of, turn_findings
+from support.fault_checks import Evidence, Outside, outside_of, turn_findings, worker_at_work
 from support.fault_cluster import FaultCluster, Kill
 from support.fault_load import Script, make_scripts
 from support.fault_rows import Query, row_findings
@@ -41,6 +43,7 @@ _POINTS = {
 }
 # A plan that has not come true by then is exchanged for another one.
 _PATIENCE_SECONDS = 0.8
+_LAST_MOMENT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,9 @@ class _Run:
                 self._cut_a_link()
             if self._rng.random() < 0.15:
                 await self._lose_a_commit()
-            await self._kill(_random_death(self._rng), _PATIENCE_SECONDS)
+            if self._rng.random() < 0.05:
+                await self._kill_a_worker()
+            await self._kill(_random_death(self._rng, first=not self.report.kills), _PATIENCE_SECONDS)
 
     def _cut_a_link(self) -> None:
         proxy = self._system.proxies[self._rng.choice(("executor", "executor", "control"))]
@@ -187,6 +192,14 @@ class _Run:
         self._system.files[victim].plan = None
         self.report.lost += self._system.files[victim].state.get("lost", 0) - lost
 
+    async def _kill_a_worker(self) -> None:
+        """Kill a process in which a Python tool is at work, if there is one."""
+        pid = worker_at_work(self._outside)
+        if pid:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self.report.kills.append(Kill("worker", None, time.time_ns()))
+
     async def _kill(self, death: Death, patience: float) -> bool:
         """Carry a death out and start the service anew; false when the plan did not come true in time."""
         system = self._system
@@ -201,7 +214,8 @@ class _Run:
             if not await self._dies(process, patience):
                 system.files[death.victim].plan = None
                 # It may have died at the last moment.
-                if not await self._dies(process, 0.05):
+                done, _ = await asyncio.wait({asyncio.create_task(process.wait())}, timeout=_LAST_MOMENT)
+                if not done:
                     return False
             self._died(system.died(death.victim, fault))
         await process.start()
@@ -268,7 +282,9 @@ class _Run:
                 await patiently(lambda: rig.control.GetCommand(asked, timeout=10, wait_for_ready=True))
             ).command
         victims = {kill.victim for kill in self.report.kills}
-        unknown = "executor" in victims or ("runtime" in victims and not self._rules.survives)
+        unknown = bool(victims & {"executor", "worker"}) or (
+            "runtime" in victims and not self._rules.survives
+        )
         return Evidence(turn, whole, response.turn, messages, command, outside, unknown, self._rules.survives)
 
 
@@ -282,12 +298,15 @@ def _span(events: Sequence[event_pb.TurnEvent]) -> list[tuple[int, int]]:
     return [(began[0], events[-1].create_time.ToNanoseconds())] if began else []
 
 
-def _random_death(rng: random.Random) -> Death:
+def _random_death(rng: random.Random, first: bool) -> Death:
+    """Choose a death; turns are admitted at the beginning of a run, so the first one may well be there."""
     victim = rng.choices(("runtime", "executor", "control"), (6, 3, 1))[0]
     if rng.random() < 0.3:
         return Death(victim, pause=rng.uniform(0.0, 0.8))
     when = rng.choice(("before", "after"))
-    return Death(victim, rng.choice(_POINTS[victim]), when, rng.choice((1, 1, 2, 3, 5)))
+    if first and victim == "runtime" and rng.random() < 0.4:
+        return Death(victim, rng.choice(("C0", "C1")), when, rng.choice((1, 2, 3, 5)))
+    return Death(victim, rng.choice(_POINTS[victim]), when, rng.choice((1, 1, 2, 3)))
 
 
 async def fault_run(

@@ -40,7 +40,7 @@ class SlowToList(LedgerExecutor):
 async def test_a_stop_while_a_recovery_asks_for_the_tools_still_hears_how_its_calls_ended(
     fresh_location: Callable[..., Location],
 ) -> None:
-    # Found by random kills, seed 123.
+    # Found by random kills.
     executor = SlowToList(tool("write"))
     gate = executor.held["write"] = asyncio.Event()
     made = World(fresh_location(), StepModel(*STEPS), executor)
