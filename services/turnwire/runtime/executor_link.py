@@ -40,6 +40,7 @@ _TIERS = {
 # The tool list is asked for again after this long; a changed list is seen by the next turn.
 _TOOLS_FRESH_SECONDS = 5.0
 _UNARY_TIMEOUT = 10.0
+_ASK_AGAIN_SECONDS = 0.2
 # A thread may have thousands of objects.
 _PURGE_TIMEOUT = 120.0
 # How long a stream may take to end after its result.
@@ -73,20 +74,30 @@ class ExecutorLink:
         found: list[ToolInfo] = []
         token = ""
         while True:
-            try:
-                page = await self._stub.ListTools(
-                    pb.ListToolsRequest(page_size=200, page_token=token),
-                    timeout=_UNARY_TIMEOUT,
-                    wait_for_ready=True,
-                )
-            except grpc.aio.AioRpcError as error:
-                raise _unavailable(error_from_rpc(error)) from error
+            page = await self._page_of_tools(token, now + _UNARY_TIMEOUT)
             found.extend(_tool(t) for t in page.tools)
             token = page.next_page_token
             if not token:
                 break
         self._tools, self._tools_until = tuple(found), now + _TOOLS_FRESH_SECONDS
         return self._tools
+
+    async def _page_of_tools(self, token: str, until: float) -> pb.ListToolsResponse:
+        """Ask for a page until a time of the loop, over as many links as break meanwhile."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                page: pb.ListToolsResponse = await self._stub.ListTools(
+                    pb.ListToolsRequest(page_size=200, page_token=token),
+                    timeout=until - loop.time(),
+                    wait_for_ready=True,
+                )
+                return page
+            except grpc.aio.AioRpcError as error:
+                broken = error.code() is grpc.StatusCode.UNAVAILABLE
+                if not broken or loop.time() + _ASK_AGAIN_SECONDS >= until:
+                    raise _unavailable(error_from_rpc(error)) from error
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
     async def execute(self, call: ExecuteCall) -> AsyncIterator[ExecutionEvent]:
         """Run or join one call; the last event is its result.
