@@ -109,8 +109,8 @@ def parse_filter(text: str, fields: Mapping[str, FilterField], labels: str = "")
             raise _wrong(term, fields, labels)
         name, operator, value = match[1], match[2], match[3].strip('"')
         if name.startswith("label.") and operator == "=" and labels:
-            # Looked for in the JSON text, as engines read JSON each in their own way: a quotation mark inside a
-            # text is escaped there and the key is of a closed alphabet, so nothing else looks the same.
+            # Looked for in the JSON text, as engines read JSON each in their own way: a quotation mark inside
+            # a text is escaped there and the key is of a closed alphabet, so nothing else looks the same.
             pair = f'"{name[6:]}":{msgspec.json.encode(value).decode()}'
             conditions.append((f"replace({labels}, ?, '') <> {labels}", pair))
         elif name in fields and (operator == "=" or fields[name][1] == "time"):

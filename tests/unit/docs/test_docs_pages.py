@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ import yaml
 from pydantic import ValidationError
 
 from support.doc_pages import ROOT, blocks, page, pages, table
-from support.postgres import PostgresServer
 from turnwire.api.runtime.v1 import turn_event_pb2
 from turnwire.control.settings import ControlSettings
 from turnwire.core.settings_docs import rows
@@ -25,9 +22,6 @@ from turnwire.runtime.domain.stop import STATE_OF
 from turnwire.runtime.models.scripted import ScriptedModel
 from turnwire.runtime.models.settings import ProviderProfile
 from turnwire.runtime.settings import PROVIDER_NAMES, RuntimeSettings
-from turnwire.storage import postgres as postgres_engine
-from turnwire.storage.migrate import load_migrations, migrate
-from turnwire.storage.sqlite import SqliteConnection
 from turnwire.wire.auth import ROLES, load_tokens
 
 SETTINGS = {row.name: row for s in (RuntimeSettings, ControlSettings, ExecutorSettings) for row in rows(s)}
@@ -238,29 +232,6 @@ def test_the_tokens_file_of_the_security_page_can_be_read(tmp_path: Path) -> Non
     known = tokens.authenticate({"authorization": "Bearer a-token-of-at-least-16-characters"})
     assert known.roles == {"runtime"}
     assert {names(row[0])[0] for row in table(text, "role")} == ROLES
-
-
-def test_the_statement_that_renews_a_restored_store_does_so() -> None:
-    (command,) = [block for block in blocks(page("docs/operations.md"), "sh") if "log_id" in block]
-    statement = re.search(r'"(UPDATE .*)"', command)
-    assert statement is not None
-    with closing(sqlite3.connect(":memory:", isolation_level=None, factory=SqliteConnection)) as db:
-        before = migrate(db, load_migrations("turnwire.runtime")).log_id
-        db.execute(statement[1])
-        ((after,),) = db.execute("SELECT log_id FROM store_info")
-    assert after != before
-    assert re.fullmatch("[0-9a-f]{16}", after)
-
-
-def test_the_statement_that_renews_a_restored_database_does_so(postgres: PostgresServer) -> None:
-    statement = re.search(r"`(UPDATE store_info .*)`", page("docs/operations.md"))
-    assert statement is not None
-    with closing(postgres_engine.connect(postgres.fresh())) as db:
-        before = migrate(db, load_migrations("turnwire.runtime", "postgresql")).log_id
-        db.execute(statement[1])
-        ((after,),) = db.execute("SELECT log_id FROM store_info")
-    assert after != before
-    assert re.fullmatch("[0-9a-f]{16}", after)
 
 
 def test_every_decision_is_in_the_list_and_has_all_its_parts() -> None:

@@ -56,6 +56,22 @@ async def test_another_cancel_of_the_same_turn_is_a_duplicate_of_the_first(tmp_p
         assert (tasks[1].result().kind, tasks[1].result().duplicate_of) == ("duplicate", "one")
 
 
+async def test_a_second_cancel_is_a_duplicate_at_whatever_moment_of_the_first_it_comes(
+    tmp_path: Path,
+) -> None:
+    scripts = [[TextDelta("so far"), asyncio.Event()] for _ in range(40)]
+    async with rig(tmp_path, FakeModel(*scripts)) as made:
+        for moment in range(40):
+            key = (await made.supervisor.start(command())).key
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(deliver(made, f"first-{moment}", key))
+                for _ in range(moment):
+                    await asyncio.sleep(0)
+                second = group.create_task(deliver(made, f"second-{moment}", key))
+            assert first.result().kind == "applied"
+            assert (second.result().kind, second.result().duplicate_of) == ("duplicate", f"first-{moment}")
+
+
 async def test_a_turn_that_has_ended_is_already_finished(tmp_path: Path) -> None:
     async with rig(tmp_path, answers(1)) as made:
         key = (await made.supervisor.start(command())).key

@@ -49,6 +49,10 @@ class CommandStore(Protocol):
         """Return the turns that wait in a thread, in their order."""
         ...
 
+    async def cancelled_by(self, key: TurnKey) -> str:
+        """Return the id of the command that cancelled a turn, empty when none did."""
+        ...
+
     async def applied_command(self, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
         """Return turn, kind, duplicated command and sequence of a command that took effect."""
         ...
@@ -137,8 +141,16 @@ class CommandDesk:
             return known
         if not (await self._store.get_turn(live.key)).state.terminal:
             return None
-        text = "the turn ended before the command took effect"
-        return ControlOutcome("already-finished", turn=live.key.name, message=text if first else "")
+        return await self._too_late(
+            live.key, "the turn ended before the command took effect" if first else ""
+        )
+
+    async def _too_late(self, key: TurnKey, text: str) -> ControlOutcome:
+        """Return the outcome of a cancel that found its turn ended: by an earlier cancel, or otherwise."""
+        earlier = await self._store.cancelled_by(key)
+        if earlier:
+            return ControlOutcome("duplicate", turn=key.name, duplicate_of=earlier)
+        return ControlOutcome("already-finished", turn=key.name, message=text)
 
     async def _cancel_at_rest(self, key: TurnKey, delivery: ControlDelivery) -> ControlOutcome | None:
         """Cancel a turn that does not run here; None when it has to be looked at again.
@@ -153,7 +165,7 @@ class CommandDesk:
         if row.state.terminal and delivery.thread:
             return ControlOutcome("stale", turn=key.name, message="the turn it was bound to has ended")
         if row.state.terminal:
-            return ControlOutcome("already-finished", turn=key.name, message=f"the turn is {row.state.value}")
+            return await self._too_late(key, f"the turn is {row.state.value}")
         if delivery.clear_queue:
             await self._clear_queue(key, delivery)
         sequence = await self.supervisor.cancel_queued(key, delivery.cause, delivery.command_id)

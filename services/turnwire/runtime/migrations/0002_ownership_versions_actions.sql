@@ -44,6 +44,9 @@ ALTER TABLE messages ADD COLUMN rewrite_id TEXT NOT NULL DEFAULT '';
 CREATE INDEX changed_messages ON messages (scope, thread_id, change_version);
 CREATE INDEX changed_turns ON turns (scope, thread_id, change_version);
 
+-- A cancel that comes too late names the one that was in time.
+CREATE INDEX applied_by_turn ON applied_commands (scope, turn);
+
 -- A call may wait for an answer, and may have been started more than once.
 CREATE TABLE calls (
   scope TEXT NOT NULL,

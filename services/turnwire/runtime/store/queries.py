@@ -21,6 +21,7 @@ __all__ = [
     "ThreadSnapshot",
     "applied_command",
     "call_overflow",
+    "cancelled_by",
     "events_expired",
     "get_thread",
     "get_turn",
@@ -261,6 +262,15 @@ def _check_kept(db: Connection, scope: str, turn_id: str, after_sequence: int) -
         raise NotFound("the turn has been deleted", reason="TURN_NOT_FOUND", turn=turn_id)
     if after_sequence < head[0] - 1:
         raise events_expired(head[0], head[1] - 1)
+
+
+def cancelled_by(db: Connection, key: TurnKey) -> str:
+    """Return the id of the command that cancelled a turn, empty when none did."""
+    row = db.execute(
+        "SELECT command_id FROM applied_commands WHERE scope = ? AND turn = ? AND kind = 'applied'",
+        (key.scope, key.name),
+    ).fetchone()
+    return "" if row is None else str(row[0])
 
 
 def applied_command(db: Connection, scope: str, command_id: str) -> tuple[str, str, str, int] | None:

@@ -169,6 +169,10 @@ class TurnStore(Ownership):
         """Return the turns that wait in a thread, in their order."""
         return await self.read(lambda db: queries.queued_turns(db, thread))
 
+    async def cancelled_by(self, key: TurnKey) -> str:
+        """Return the id of the command that cancelled a turn, empty when none did."""
+        return await self.read(lambda db: queries.cancelled_by(db, key))
+
     async def applied_command(self, scope: str, command_id: str) -> tuple[str, str, str, int] | None:
         """Return turn, kind, duplicated command and sequence of a command that took effect."""
         return await self.read(lambda db: queries.applied_command(db, scope, command_id))
