@@ -213,7 +213,7 @@ class PgConnection:
         kept: list[pq.abc.PGresult] = []
         for result, prepared in zip(results, preparing, strict=True):
             if result.status in (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED):
-                raise StatementFailed(kept, errors.error_from_result(result))
+                raise StatementFailed(kept, _error(result))
             if prepared is None:
                 kept.append(result)
             else:
@@ -307,6 +307,17 @@ def connect(url: str, *, read_only: bool = False, name: str = "") -> PgConnectio
     options = f"{_OPTIONS} -c default_transaction_read_only=on" if read_only else _OPTIONS
     settings["options"] = f"{options} {given.get('options') or ''}".strip()
     return PgConnection(psycopg.connect(url, autocommit=True, **settings))
+
+
+def _error(result: pq.abc.PGresult) -> psycopg.Error:
+    """Return the driver's error without the details, which quote rows, and so what people wrote."""
+    found = errors.error_from_result(result)
+    text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
+    if (found.sqlstate or "").startswith("22"):
+        text = "a value does not fit"  # these quote it in their first line
+    error = type(found)(text)
+    error.sqlstate = found.sqlstate
+    return error
 
 
 def _lost(result: pq.abc.PGresult | None = None) -> psycopg.OperationalError:

@@ -165,11 +165,16 @@ def _explain(error: psycopg.Error, place: str) -> str:
             f"the role may not create tables at {place}: GRANT CREATE ON SCHEMA public, or own the database"
         )
     if isinstance(error, errors.LockNotAvailable):
-        return f"another process holds the tables at {place}, or changes their schema: start again in a moment"
+        return (
+            f"another process holds the tables at {place}, or changes their schema: start again in a moment"
+        )
     if "password" in text or "authentication" in text or "role " in text:
         return f"{place} refuses the user or password: look at STORE__URL and at the server's pg_hba.conf"
     if "database " in text and "does not exist" in text:
         return f"the database at {place} does not exist: CREATE DATABASE it, with ENCODING 'UTF8'"
     if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
-        return f"the server at {place} cannot be reached: is it running, and does its address let us in?"
+        return (
+            f"the server at {place} cannot be reached: is it running, does it let this address in, and are"
+            " user, password and database right?"
+        )
     return f"the store at {place} cannot be opened: {describe(error)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -330,3 +331,21 @@ async def test_a_statement_with_no_text_left_to_prepare_is_a_rejection(url: str)
         with pytest.raises(UnitRejected):
             await rig.unit("a", Statement("INSERT INTO entries (key) VALUES (?)", ("a",)))
         await rig.unit("a", insert("a", 1))
+
+
+async def test_errors_quote_nothing_of_what_was_to_be_stored(url: str) -> None:
+    secret = "what somebody wrote"
+    async with running(url) as rig:
+        bad = [
+            Statement("INSERT INTO entries (key, number, body) VALUES (?, ?, NULL)", (secret, 1)),
+            Statement("INSERT INTO entries (key, number, body) VALUES (?, ?::bigint, ?)", ("k", secret, "")),
+            Statement(
+                "INSERT INTO entries (key, number, body) VALUES (?, 1, ''), (?, 1, '')", (secret, secret)
+            ),
+        ]
+        for statement in bad:
+            with pytest.raises(UnitRejected) as caught:
+                await rig.unit("a", statement)
+            assert isinstance(caught.value.__cause__, psycopg.Error)
+            assert caught.value.__cause__.sqlstate
+            assert secret not in "".join(traceback.format_exception(caught.value))
