@@ -49,7 +49,8 @@ OPERATIONS = [
 # An operation, and numbers that it chooses by; then which watcher reads, and how many changes.
 STEPS = st.lists(
     st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 99), st.integers(0, 4), st.integers(0, 5)),
-    max_size=40,
+    min_size=15,
+    max_size=30,
 )
 
 
@@ -258,15 +259,17 @@ async def _play(location: Location, steps: list[tuple[str, int, int, int]], dele
         world = World(store, row.key)
         now = await store.read(lambda db: whole(db, row.key))
         watchers = [View(), View(), View()]
-        snapshots = [deepcopy(now)]
+        eager, snapshots = View(), [deepcopy(now)]
         for operation, n, watcher, taken in steps:
             now = await _checked(world, operation, n, now)
+            await follow(store, row.key, eager, 10_000, page=50)
+            assert eager == now, operation
             if watcher < len(watchers):
                 await follow(store, row.key, watchers[watcher], taken)
-            elif watcher == len(watchers):
+            elif now.version != snapshots[-1].version:
                 snapshots.append(deepcopy(now))
         for view in (*watchers, *snapshots):
-            await follow(store, row.key, view, 10_000)
+            await follow(store, row.key, view, 10_000, page=7)
             assert view == now
         if delete:
             await store.change(row.key, lambda db: begin_deletion(db, row.key, None, store.encode_page))
@@ -276,7 +279,7 @@ async def _play(location: Location, steps: list[tuple[str, int, int, int]], dele
 
 
 @settings(
-    max_examples=30,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -100,6 +100,8 @@ def seen_changes(before: View, after: View) -> int:
     gone = before.messages.keys() - after.messages.keys()
     return (
         bool(gone)
+        # One that was still open is closed first, and then superseded.
+        + sum(before.messages[message_id].open for message_id in gone)
         + sum(before.messages.get(k) != v for k, v in after.messages.items())
         + sum(before.turns.get(k) != v for k, v in after.turns.items())
         + (before.queue != after.queue)

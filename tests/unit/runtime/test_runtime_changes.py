@@ -19,6 +19,7 @@ from turnwire.runtime.store import changes, queries, queue, threads
 from turnwire.runtime.store.changes import ChangeKind, ChangePage, read_changes
 from turnwire.runtime.store.thread_watch import ThreadReader, ThreadWatch
 from turnwire.runtime.store.turn_store import TurnStore
+from turnwire.storage.units import Connection
 
 KEPT = Path(__file__).parents[2] / "data" / "runtime_schema_1.sql"
 
@@ -226,3 +227,36 @@ async def test_a_queue_is_read_from_any_place(store_location: Location) -> None:
         assert [row.key for _, row in rows] == turns[:3]
         rest = await store.read(lambda db: queries.list_queue(db, live.thread, rows[-1][0], 3))
         assert [row.key for _, row in rest] == turns[3:]
+
+
+async def test_the_row_that_changed_last_is_told_last_and_is_new_to_who_has_not_seen_it(
+    store_location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "MAX_CHANGES", 2)
+    async with open_store(store_location) as store:
+        key = await new(store)
+        for _ in range(4):
+            _, journal = await begin(store, key.thread_id)
+            await end(journal)
+        first = (await store.transcript(key))[0].message_id
+        await store.change(key, lambda db: _hide(db, key, first))
+        kinds: list[tuple[ChangeKind, str]] = []
+        version, more = 0, True
+        while more:
+            page = await after(store, key, version, told=0)
+            version, more = page.changes[-1].version, page.more
+            kinds += [(c.kind, c.value.message_id) for c in page.changes if hasattr(c.value, "message_id")]
+        assert {kind for kind, _ in kinds} == {ChangeKind.MESSAGE_ADDED}
+        assert kinds[-1][1] == first
+        (again,) = (await after(store, key, version - 1)).changes
+        assert again.kind is ChangeKind.MESSAGE_CHANGED
+
+
+def _hide(db: Connection, key: ThreadKey, message_id: str) -> None:
+    place = (key.scope, key.thread_id)
+    db.execute("UPDATE threads SET version = version + 1 WHERE scope = ? AND thread_id = ?", place)
+    db.execute(
+        "UPDATE messages SET visibility = 'hidden', change_version = (SELECT version FROM threads"
+        " WHERE scope = ? AND thread_id = ?) WHERE scope = ? AND thread_id = ? AND message_id = ?",
+        (*place, *place, message_id),
+    )
