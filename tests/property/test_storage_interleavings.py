@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import psycopg
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg import errors
 
+from support.postgres import PostgresServer
+from turnwire.storage import postgres as postgres_engine
+from turnwire.storage import sqlite
 from turnwire.storage.committer import Item, Outcome, SqliteCommitter
+from turnwire.storage.postgres_committer import PgCommitter, _Doubt
 from turnwire.storage.stats import WriterStats
-from turnwire.storage.units import Statement, Unit, UnitFenced, UnitRejected
+from turnwire.storage.units import Connection, Statement, Unit, UnitFenced, UnitRejected
+from turnwire.storage.worker import Committer
 from turnwire.storage.writer import GroupCommitWriter
-from unit.storage.storage_rig import INSERT, SCHEMA, advance, insert
+from unit.storage.storage_rig import INSERT, SCHEMA, advance, create, insert
 
 KEYS = ["a", "b", "c"]
 SOURCES = ["s", "t"]
@@ -27,6 +36,12 @@ operations = st.one_of(
     st.tuples(st.just("yield"), st.just("")),
 )  # fmt: skip
 faults = st.lists(st.sampled_from(["none", "none", "busy", "full-at-commit"]), max_size=6)
+
+
+server_faults = st.lists(
+    st.sampled_from(["none", "none", "busy", "conflict", "full-at-commit", "answer-lost", "never-sent"]),
+    max_size=6,
+)
 
 
 class Troubled(SqliteCommitter):
@@ -41,10 +56,10 @@ class Troubled(SqliteCommitter):
             raise _error(sqlite3.SQLITE_BUSY)
         return super()._transaction(items)
 
-    def _end(self, items: Sequence[Item]) -> None:
+    def _end(self, items: Sequence[Item], outcomes: list[Outcome]) -> None:
         if self.fault == "full-at-commit":
             raise _error(sqlite3.SQLITE_FULL)
-        super()._end(items)
+        super()._end(items, outcomes)
 
 
 def _error(code: int) -> sqlite3.OperationalError:
@@ -52,6 +67,34 @@ def _error(code: int) -> sqlite3.OperationalError:
     error.sqlite_errorcode = code
     error.sqlite_errorname = "INJECTED"
     return error
+
+
+class PgTroubled(PgCommitter):
+    """Meets one planned fault per transaction, then runs well."""
+
+    plan: list[str]
+    fault = "none"
+
+    def _attempt(self, items: Sequence[Item]) -> list[Outcome]:
+        self.fault = self.plan.pop(0) if self.plan else "none"
+        if self.fault == "busy":
+            raise errors.LockNotAvailable("injected")
+        if self.fault == "conflict":
+            raise errors.DeadlockDetected("injected")
+        return super()._attempt(items)
+
+    def _end(self, items: Sequence[Item], outcomes: list[Outcome]) -> None:
+        if self.fault == "full-at-commit":
+            raise errors.DiskFull("injected")
+        if self.fault not in ("answer-lost", "never-sent"):
+            super()._end(items, outcomes)
+            return
+        pid = self._db.backend_pid
+        if self.fault == "answer-lost":
+            super()._end(items, outcomes)
+        self._db.close()
+        self._doubt = _Doubt(items, outcomes, self._number, pid)
+        raise psycopg.OperationalError("injected")
 
 
 class Refusal(Exception):
@@ -107,7 +150,7 @@ class Load:
             self.call(key, number, fails=kind == "call-fails")
 
     def call(self, key: str, number: int, *, fails: bool) -> None:
-        def fn(db: sqlite3.Connection) -> int:
+        def fn(db: Connection) -> int:
             db.execute(INSERT, (key, number, "body"))
             if fails:
                 raise Refusal
@@ -147,16 +190,36 @@ class Gatherer:
         raise error
 
 
-async def play(plan: list[str], script: list[tuple[str, str]]) -> None:
-    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+def in_memory(plan: list[str], stats: WriterStats) -> Troubled:
+    db = sqlite3.connect(
+        ":memory:", isolation_level=None, check_same_thread=False, factory=sqlite.SqliteConnection
+    )
     for statement in SCHEMA:
         db.execute(statement)
     db.executemany("INSERT INTO heads VALUES (?, 1)", [(key,) for key in KEYS])
-    stats = WriterStats()
     committer = Troubled(
         lambda: db, retry_for=20, stats=stats, checkpointer=None, on_health=lambda healthy: None
     )
     committer.plan = list(plan)
+    return committer
+
+
+def on_server(url: str, plan: list[str], stats: WriterStats) -> PgTroubled:
+    with closing(postgres_engine.connect(url)) as db:
+        db.command("TRUNCATE heads, entries RESTART IDENTITY")
+        for key in KEYS:
+            db.execute("INSERT INTO heads VALUES (?, 1)", (key,))
+    committer = PgTroubled(
+        lambda name: postgres_engine.connect(url, name=name),
+        retry_for=20,
+        stats=stats,
+        on_health=lambda healthy: None,
+    )
+    committer.plan = list(plan)
+    return committer
+
+
+async def play(committer: Committer, stats: WriterStats, script: list[tuple[str, str]]) -> None:
     fatal: list[BaseException] = []
     writer = GroupCommitWriter(committer, on_fatal=fatal.append, stats=stats, spacing=0.001)
     await writer.start()
@@ -172,19 +235,19 @@ async def play(plan: list[str], script: list[tuple[str, str]]) -> None:
             await turn
         else:
             load.apply(kind, key)
-    await check(load, db)
+    await check(load)
     assert writer.pending_bytes == 0
     await writer.stop()
     assert fatal == []
 
 
-async def check(load: Load, db: sqlite3.Connection) -> None:
+async def check(load: Load) -> None:
     for future, wanted in load.outcomes:
         await asyncio.wait((future,))
         error = future.exception()
         assert (type(error) if error is not None else None) is wanted
 
-    def stored(db: sqlite3.Connection) -> list[tuple[str, int]]:
+    def stored(db: Connection) -> list[tuple[str, int]]:
         return db.execute("SELECT key, number FROM entries ORDER BY id").fetchall()
 
     await load.writer.run(lambda db: None)  # behind every source that was marked
@@ -199,13 +262,31 @@ async def check(load: Load, db: sqlite3.Connection) -> None:
             assert load.heard[key] == sorted(load.heard[key])
 
 
+async def bounded(committer: Committer, stats: WriterStats, script: list[tuple[str, str]]) -> None:
+    async with asyncio.timeout(30):
+        await play(committer, stats, script)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plan=faults, script=st.lists(operations, max_size=40))
 def test_every_interleaving_commits_in_order_once_and_alone(
     plan: list[str], script: list[tuple[str, str]]
 ) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await play(plan, script)
+    stats = WriterStats()
+    asyncio.run(bounded(in_memory(plan, stats), stats, script))
 
-    asyncio.run(bounded())
+
+@pytest.fixture(scope="module")
+def url(postgres: PostgresServer) -> str:
+    made = postgres.fresh()
+    create(made)
+    return made
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plan=server_faults, script=st.lists(operations, max_size=40))
+def test_every_interleaving_does_so_on_a_server_too(
+    url: str, plan: list[str], script: list[tuple[str, str]]
+) -> None:
+    stats = WriterStats()
+    asyncio.run(bounded(on_server(url, plan, stats), stats, script))
