@@ -1,4 +1,4 @@
-"""Tools whose results are hard to keep: very long ones, broken characters, numbers that no double can hold."""
+"""Tools whose results are hard to keep: long ones, broken characters, numbers that no double can hold."""
 
 from __future__ import annotations
 
