@@ -102,6 +102,8 @@ def name_of(kind: Any, path: Path_) -> str:
     return f"{kind.__name__}.{'.'.join(path)}"
 
 
+# What the codec itself cuts.
+CUT = {"TurnFinished.error_text"}
 FIELDS = [(k, p) for k, p in ALL_FIELDS if wire_form(build(k, p, "x")) != wire_form(build(k, ("",), ""))]
 IDS = [name_of(kind, path) for kind, path in FIELDS]
 
@@ -115,6 +117,9 @@ async def store(tmp_path: Path) -> AsyncIterator[TurnStore]:
 async def test_an_event_above_the_limit_ends_its_turn_whichever_field_is_to_blame(store: TurnStore) -> None:
     text = EMOJI * (MAX_EVENT_BYTES // 4)  # one mebibyte, and the rest of the event comes on top
     for (kind, path), name in zip(FIELDS, IDS, strict=True):
+        if name in CUT:
+            assert wire_form(build(kind, path, text)).ByteSize() < MAX_EVENT_BYTES / 4
+            continue
         key, journal = await begin(store)
         before = (await store.get_turn(key)).last_sequence
         journal.log.emit(build(kind, path, text))
