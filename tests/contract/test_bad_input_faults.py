@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -22,7 +23,9 @@ from support.bad_input_registry import FAULTS, UNSERVED_METHODS, caller_of, requ
 from support.bad_input_rig import ALICE, RUNTIME, Bad, Refusal, Rig, new_id, refusal_of, running
 from support.bad_input_turns import MISSING_THREAD, MISSING_TURN, fill, turn_with_result
 from support.cluster import Process
+from support.cut_proxy import Trouble, cut_proxy
 from support.descriptors import contract
+from support.postgres import PostgresServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -254,32 +257,60 @@ def _reads() -> dict[str, Any]:
     }
 
 
-async def test_reads_of_a_store_that_has_gone_are_refused_until_it_is_back(rig: Rig) -> None:
-    seen: set[tuple[str, str]] = set()
-    moved = [rig.data / f"{store}.db" for store in ("runtime", "executor")]
-    # Connections are opened at the first read: both processes start anew, and without the control service:
-    # it would deliver what earlier tests left behind and so have the store read before it has gone.
-    await rig.cluster.control.kill()
-    async with asyncio.TaskGroup() as tasks:
-        for process in (rig.cluster.runtime, rig.cluster.executor):
-            tasks.create_task(process.restart())
-    for path in moved:
-        path.rename(path.with_suffix(".gone"))
-    try:
-        for short, fields in _reads().items():
+async def _check_reads(rig: Rig, *services: str) -> None:
+    """Each read of these services is refused for want of the store."""
+    for short, fields in _reads().items():
+        if short.partition(".")[0] in services:
             refusal = await _answer(rig, short, request_of(short, **fields))
             assert refusal.answer == ("UNAVAILABLE", "STORE_UNAVAILABLE"), short
-            seen.add((short.partition(".")[0], refusal.reason))
+
+
+async def test_reads_of_a_database_that_cannot_be_reached_are_refused_until_it_is_back(
+    rig: Rig, postgres: PostgresServer
+) -> None:
+    url = urlsplit(postgres.tcp_url(urlsplit(postgres.fresh()).path.strip("/")))
+    assert url.port is not None
+    runtime = rig.cluster.runtime
+    async with cut_proxy("127.0.0.1", url.port) as proxy:
+        through = url.netloc.rpartition("@")[0] + f"@127.0.0.1:{proxy.port}"
+        runtime.environment["TURNWIRE_RUNTIME_STORE__URL"] = url._replace(netloc=through).geturl()
+        try:
+            await runtime.restart()
+            proxy.open = False
+            proxy.trouble(Trouble.CUT)
+            await _check_reads(rig, "TurnService", "ThreadService", "AdminService")
+            proxy.open = True
+            health = health_pb2_grpc.HealthStub(rig.channel(runtime))
+            watch = health.Watch(health_pb2.HealthCheckRequest(service="turnwire.api.runtime.v1.TurnService"))
+            while (await watch.read()).status != health_pb2.HealthCheckResponse.SERVING:
+                pass
+            watch.cancel()
+            known = request_of("TurnService.GetTurn", name=MISSING_TURN)
+            assert (await _answer(rig, "TurnService.GetTurn", known)).reason == "TURN_NOT_FOUND"
+        finally:
+            del runtime.environment["TURNWIRE_RUNTIME_STORE__URL"]
+            await runtime.restart()
+
+
+async def test_reads_of_a_ledger_that_has_gone_are_refused_until_it_is_back(rig: Rig) -> None:
+    # Connections are opened at the first read, so the executor starts anew; without the control service,
+    # which would deliver what earlier tests left behind and so have the ledger read before it has gone.
+    moved = rig.data / "executor.db"
+    await rig.cluster.control.kill()
+    await rig.cluster.executor.restart()
+    moved.rename(moved.with_suffix(".gone"))
+    try:
+        await _check_reads(rig, "ToolExecutorService")
         refusal = await _answer(rig, "ToolExecutorService.Execute", execute("call-lost"))
         assert refusal.reason == "STORE_UNAVAILABLE"
     finally:
-        for path in moved:
-            path.with_suffix(".gone").rename(path)
+        moved.with_suffix(".gone").rename(moved)
         await rig.cluster.control.start()
-    assert seen | {("ControlService", "STORE_UNAVAILABLE")} == set(FAULTS["store_gone"])
-    assert (
-        await _answer(rig, "TurnService.GetTurn", request_of("TurnService.GetTurn", name=MISSING_TURN))
-    ).reason == ("TURN_NOT_FOUND")
+
+
+async def test_every_service_has_reads_that_want_the_store() -> None:
+    services = {(short.partition(".")[0], "STORE_UNAVAILABLE") for short in _reads()}
+    assert services | {("ControlService", "STORE_UNAVAILABLE")} == set(FAULTS["store_gone"])
 
 
 async def test_commands_are_refused_while_the_ledger_cannot_be_written(rig: Rig) -> None:

@@ -40,10 +40,12 @@ class _Link:
 
 
 class CutProxy:
-    """Passes bytes on to `target` until told otherwise; new connections are always good ones."""
+    """Passes bytes on to `target` until told otherwise; new connections are good ones while it is `open`."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.port = 0
+        # Whether new connections are let through.
+        self.open = True
         self._target = target
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,6 +84,8 @@ class CutProxy:
         assert task is not None
         self._tasks.add(task)
         try:
+            if not self.open:
+                raise ConnectionRefusedError
             there, back = await asyncio.open_connection(*self._target)
         except OSError:
             writer.transport.abort()
