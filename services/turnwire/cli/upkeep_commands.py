@@ -30,7 +30,6 @@ CarryOut = Callable[[Callable[[], ExitCode]], None]
 
 def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
     """Add `migrate` and the group `admin`; `carry_out` runs a command's work and leaves with its code."""
-    admin = typer.Typer(no_args_is_help=True, help="Look after a store.")
 
     @app.command()
     def migrate(data: Data = Path(".turnwire"), url: Url = "", check: Check = False) -> None:
@@ -42,6 +41,12 @@ def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
             return upkeep.migrate(data, url, check=check)
 
         carry_out(work)
+
+    app.add_typer(_admin(carry_out), name="admin")
+
+
+def _admin(carry_out: CarryOut) -> typer.Typer:
+    admin = typer.Typer(no_args_is_help=True, help="Look after a store.")
 
     @admin.command()
     def prune(
@@ -75,4 +80,4 @@ def add_to(app: typer.Typer, carry_out: CarryOut) -> None:
 
         carry_out(work)
 
-    app.add_typer(admin, name="admin")
+    return admin
