@@ -261,16 +261,18 @@ def _resume(
 def claimable(db: Connection, limit: int, mine: str = "") -> Sequence[ThreadKey]:
     """Return threads to look at: something may be taken there. `mine` is an owner that is not dead."""
     now = db.now_ns()
-    free = "FROM turns t JOIN threads h ON h.scope = t.scope AND h.thread_id = t.thread_id AND h.owner = ''"
+    # From the few turns to their threads, never the other way round: SQLite takes a cross join as that order.
+    free = "FROM turns t CROSS JOIN threads h"
+    there = "h.scope = t.scope AND h.thread_id = t.thread_id AND h.owner = '' AND"
     rows = db.execute(
         "SELECT scope, thread_id FROM threads WHERE owner <> '' AND owner <> ? AND delete_time IS NULL"
         " AND owner NOT IN (SELECT owner FROM owners WHERE expire_time > ?)"
-        f" UNION SELECT t.scope, t.thread_id {free}"
-        " WHERE t.state = 'queued' AND t.wake_time <= ? AND h.live_turn = '' AND h.delete_time IS NULL"
-        f" UNION SELECT t.scope, t.thread_id {free}"
-        " WHERE t.wake_time > 0 AND t.wake_time <= ? AND t.state IN ('running', 'waiting')"
-        f" UNION SELECT t.scope, t.thread_id {free}"
-        " WHERE t.stop_request <> '' AND t.state IN ('running', 'waiting') LIMIT ?",
+        f" UNION SELECT t.scope, t.thread_id {free} WHERE {there}"
+        " t.state = 'queued' AND t.wake_time <= ? AND h.live_turn = '' AND h.delete_time IS NULL"
+        f" UNION SELECT t.scope, t.thread_id {free} WHERE {there}"
+        " t.wake_time > 0 AND t.wake_time <= ? AND t.state IN ('running', 'waiting')"
+        f" UNION SELECT t.scope, t.thread_id {free} WHERE {there}"
+        " t.stop_request <> '' AND t.state NOT IN ('completed', 'failed', 'cancelled') LIMIT ?",
         (mine, now, now, now, limit),
     ).fetchall()
     return [ThreadKey(*row) for row in rows]
