@@ -200,10 +200,24 @@ def _end(e: Evidence) -> list[str]:
     elif end.state == TurnState.TURN_STATE_CANCELLED:
         if e.turn.cancel is None:
             found.append("it is cancelled, and nobody asked for it")
+    elif end.stop_reason == "recovery-exhausted":
+        if _deaths(e) < 3:
+            found.append(f"it was given up after {_deaths(e)} deaths of its owner")
     elif e.survives or "RUNTIME_RESTARTED" not in str(end.error):
         reason = json.dumps(str(end.error)[:400])
         found.append(f"it ended {TurnState.Name(end.state)} / {end.stop_reason}: {reason}")
     return found
+
+
+def _deaths(e: Evidence) -> int:
+    """Owners that died over the turn since its last committed step, the last one without a successor."""
+    deaths = 1
+    for event in e.whole:
+        if event.HasField("step_committed"):
+            deaths = 1
+        elif event.turn_resumed.kind == event_pb.EpisodeKind.EPISODE_KIND_RECOVERY:
+            deaths += 1
+    return deaths
 
 
 def _command(e: Evidence) -> list[str]:

@@ -393,7 +393,7 @@ async def test_model_output_of_a_step_that_was_not_committed_is_void_after_a_res
         assert reset.step_reset.cause == "recovery"
 
 
-async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(
+async def test_a_turn_that_kills_its_owner_three_times_ends(
     store_location: Location,
 ) -> None:
     path = store_location
@@ -403,7 +403,7 @@ async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(
         journal.commit_step([text("working"), call("call-1")], [StepCommitted("m", ("call-1",))])
         waiting = await queued(store, key)
         await journal.flush()
-    for episode in (2, 3, 4):
+    for episode in (2, 3):
         async with open_store(path) as store:
             (admitted,) = await take(store)
             assert admitted.resumption is not None
@@ -413,7 +413,7 @@ async def test_a_turn_whose_owner_dies_with_every_takeover_ends_the_fourth_time(
         assert admitted.key == waiting
         row = await store.get_turn(key)
         assert (row.state, row.stop_reason) == (TurnState.FAILED, "recovery-exhausted")
-        assert (row.error_reason, row.epoch) == ("RUNTIME_RESTARTED", 5)
+        assert (row.error_reason, row.epoch) == ("RUNTIME_RESTARTED", 4)
         *_, lost, finished = await history(store, key)
         assert (lost.tool_call_finished.call_id, lost.tool_call_finished.is_error) == ("call-1", True)
         assert finished.turn_finished.text == "working"

@@ -24,7 +24,7 @@ from turnwire.runtime.store.rows import encode
 from turnwire.storage.units import Connection
 
 __all__ = [
-    "MAX_RECOVERIES",
+    "MAX_DEATHS",
     "NOTHING",
     "Claim",
     "Held",
@@ -42,8 +42,8 @@ __all__ = [
     "stops",
 ]
 
-# Takeovers from dead owners without a committed step in between; the next one ends the turn.
-MAX_RECOVERIES = 3
+# So many owners may die over a turn without a committed step in between; the last of them ends it.
+MAX_DEATHS = 3
 
 _note = msgspec.json.Decoder(StopNote)
 
@@ -213,7 +213,7 @@ def _claim_live(
         return NOTHING
     # A turn that was handed over belongs to nobody; only a death counts.
     died = turn.state == "running" and held.owner != ""
-    if died and turn.recoveries >= MAX_RECOVERIES:
+    if died and turn.recoveries + 1 >= MAX_DEATHS:
         return Claim(ended=(key, end_left(db, key, EXHAUSTED, by.encode_page)), more=True)
     return Claim(_resume(db, key, turn, by, now, note, int(died)), more=True)
 
