@@ -77,7 +77,9 @@ async def test_a_store_of_schema_1_is_taken_over_with_all_that_ran_and_waited(tm
         assert not Path("/tmp/kept").exists()
         # New turns of the thread see what was.
         rig.provider.queue("e", says("all of it"))
-        assert (await rig.run(rig.request("openai:e", thread=THREAD)).rest())[-1].turn_finished.text == "all of it"
+        assert (await rig.run(rig.request("openai:e", thread=THREAD)).rest())[
+            -1
+        ].turn_finished.text == "all of it"
 
 
 async def test_a_store_of_a_later_version_keeps_the_runtime_from_starting(tmp_path: Path) -> None:
