@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from bench import cancel, run, start
+from bench import append, cancel, flat, run, start
 
 
 async def run_all() -> int:
-    """Run start, turns and cancel; returns 1 when any gate is closed. Options are those of `bench.run`."""
+    """Run all of them; returns 1 when any gate is closed. Options are those of `bench.run`."""
     options = run.parse()
     print("== start of the services", flush=True)
     codes = [await start.run(start.parse([]))]
@@ -19,6 +19,12 @@ async def run_all() -> int:
     codes.append(
         await cancel.run(cancel.parse(["--cancels", "4", "--streams", "2"] if options.quick else []))
     )
+    print("== appending to logs", flush=True)
+    quick_append = ["--groups", "50", "--seconds", "1", "--rounds", "1"]
+    codes.append(await append.run(append.parse(quick_append if options.quick else [])))
+    print("== large stores", flush=True)
+    quick_flat = ["--threads", "1000", "--pairs", "1", "--turns", "20", "--steps", "20"]
+    codes.append(await flat.run(flat.parse(quick_flat if options.quick else [])))
     return max(codes)
 
 
