@@ -178,8 +178,10 @@ class PgSession:
                     self._take(db, name)
 
     def _drain(self) -> None:
-        self._signalled = False
+        # In this order: a signal of the moment between is not written, but what it is about is looked at.
+        # The other way round its byte would be taken with the others, and no signal be written ever again.
         os.read(self._wake_read, 4096)
+        self._signalled = False
 
     def _claim_asked(self, db: PgConnection) -> None:
         with self._lock:

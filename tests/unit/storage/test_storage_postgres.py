@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import traceback
@@ -177,6 +178,28 @@ async def test_word_reaches_the_other_processes_and_not_the_one_that_gave_it(url
         await heard.until(lambda payloads: "last é" in payloads)
         assert set(heard.payloads) == {*long, "last é"}
         assert echo.payloads == []
+
+
+async def test_word_that_comes_while_a_signal_is_taken_is_no_signal_lost(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(url) as first, opened(url) as second:
+        heard = Heard(second)
+        await _acquainted(first, second, heard)
+        read, met = os.read, []
+
+        def reading(fd: int, size: int) -> bytes:
+            if threading.current_thread().name == "storage-session" and not met:
+                met.append(fd)
+                first.notify("in between")
+            return read(fd, size)
+
+        monkeypatch.setattr(os, "read", reading)
+        first.notify("before")
+        await heard.until(lambda payloads: "in between" in payloads)
+        assert met
+        first.notify("after")
+        await heard.until(lambda payloads: "after" in payloads)
 
 
 async def test_names_and_word_come_back_after_a_lost_connection(postgres: PostgresServer, url: str) -> None:
