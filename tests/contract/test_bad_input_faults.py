@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from support import runtime_server
+from support.action_rows import waiting
 from support.bad_input_control import attach_hello, connect_hello, send
 from support.bad_input_executor import execute
 from support.bad_input_registry import FAULTS, UNSERVED_METHODS, caller_of, request_of
@@ -26,10 +27,13 @@ from support.cluster import Process
 from support.cut_proxy import Trouble, cut_proxy
 from support.descriptors import contract
 from support.postgres import PostgresServer
+from turnwire.runtime.domain.turn import ThreadKey
+from turnwire.wire.auth import load_tokens
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 METHODS = contract().methods
+APPROVER = "ann-token-0123456789"
 OWNED = "threads/owned-thread/turns/owned-turn"
 SHELL = {"SHELL_ENABLED": "true", "POOL__MAX_COMMANDS": "1", "POOL__MAX_QUEUED": "1"}
 
@@ -196,19 +200,65 @@ async def test_a_peer_that_takes_nothing_is_cut_off(hasty: Rig, short: str, reas
     assert refusal.reason == reason
 
 
+def _serving(folder: Path, short: str) -> AbstractAsyncContextManager[runtime_server.Runtime]:
+    """Serve agents, with a heartbeat that comes soon; actions made by hand are of a scope with a token."""
+    agents = {"long": [[{"text": "$user"}] * 20], "plain": [[{"text": "hi"}]]}
+    authenticator = None
+    if short.endswith(".WatchActions"):
+        entry = {"token": APPROVER, "subject": "ann", "scopes": ["team"], "roles": ["approver"]}
+        (folder / "tokens.json").write_text(json.dumps([entry]))
+        authenticator = load_tokens(folder / "tokens.json")
+    return runtime_server.running(folder, agents, heartbeat=0.2, authenticator=authenticator)
+
+
+def _inbox(runtime: runtime_server.Runtime) -> Any:
+    request = request_of("TurnService.WatchActions", parent="threads/-")
+    return runtime.turns.WatchActions(request, metadata=(("authorization", f"Bearer {APPROVER}"),))
+
+
+async def _reading(runtime: runtime_server.Runtime, short: str) -> Any:
+    """Begin a stream of a method that has more to tell than the transport takes unread."""
+    if short.endswith(".WatchActions"):
+        for number in range(20):
+            await waiting(runtime.store, f"call-{number}")
+        arguments = json.dumps({"text": "x" * 1_500_000})
+        await runtime.store.change(
+            ThreadKey("team", "any"), lambda db: db.execute("UPDATE actions SET arguments = ?", (arguments,))
+        )
+        return _inbox(runtime)
+    asked = runtime_server.request("long", text="x" * 700_000)
+    header = (await runtime.run(asked))[0].header
+    if short.endswith(".RunTurn"):
+        return runtime.turns.RunTurn(asked)
+    if short.endswith(".WatchTurn"):
+        return runtime.turns.WatchTurn(request_of(short, turn=header.turn))
+    for _ in range(8):
+        await runtime.run(runtime_server.request("long", thread=header.thread, text="x" * 700_000))
+    return runtime.threads.WatchThread(request_of(short, thread=header.thread))
+
+
+@pytest.mark.parametrize(("short", "reason"), FAULTS["leaving"])
+async def test_watches_end_with_a_process_that_leaves(tmp_path: Path, short: str, reason: str) -> None:
+    async with _serving(tmp_path, short) as runtime:
+        if short.endswith(".WatchActions"):
+            await waiting(runtime.store)
+            call = _inbox(runtime)
+        else:
+            thread = (await runtime.run(runtime_server.request("plain")))[0].header.thread
+            call = runtime.threads.WatchThread(request_of(short, thread=thread))
+        await call.read()
+        runtime.store.send_away()
+        refusal = await _ending(call)
+    refusal.check_shape(METHODS[short])
+    assert refusal.reason == reason
+
+
 @pytest.mark.parametrize(("short", "reason"), FAULTS["unread"])
 async def test_a_reader_that_takes_nothing_is_cut_off(tmp_path: Path, short: str, reason: str) -> None:
-    async with runtime_server.running(
-        tmp_path, {"long": [[{"text": "$user"}] * 20]}, heartbeat=0.2
-    ) as runtime:
+    async with _serving(tmp_path, short) as runtime:
         runtime.store.ticker.stall = 0.4
-        asked = runtime_server.request("long", text="x" * 700_000)
-        turn = (await runtime.run(asked))[0].header.turn
-        if short.endswith(".RunTurn"):
-            call = runtime.turns.RunTurn(asked)
-        else:
-            call = runtime.turns.WatchTurn(request_of(short, turn=turn))
-        assert (await call.read()).HasField("header")
+        call = await _reading(runtime, short)
+        await call.read()
         await runtime.until_no_reader()
         refusal = await _ending(call)
     refusal.check_shape(METHODS[short])
@@ -374,6 +424,7 @@ async def test_every_fault_of_the_table_is_provoked_here() -> None:
         "silent",
         "stalled",
         "unread",
+        "leaving",
         "owner_lost",
         "executor_gone",
         "store_gone",

@@ -120,6 +120,12 @@ FAULTS: dict[str, tuple[Key, ...]] = {
     "unread": (
         ("TurnService.RunTurn", "READER_STALLED"),
         ("TurnService.WatchTurn", "READER_STALLED"),
+        ("TurnService.WatchActions", "READER_STALLED"),
+        ("ThreadService.WatchThread", "READER_STALLED"),
+    ),
+    "leaving": (
+        ("TurnService.WatchActions", "DRAINING"),
+        ("ThreadService.WatchThread", "DRAINING"),
     ),
     "executor_gone": (("TurnService.ReadToolResult", "EXECUTOR_UNAVAILABLE"),),
     "store_gone": (
