@@ -23,7 +23,8 @@ from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.message import CallPart, ContentPart, StoredMessage
 from turnwire.runtime.domain.turn import StartCommand, TurnKey
 from turnwire.runtime.engine.cancel import CancelToken
-from turnwire.runtime.engine.turn import TurnContext, TurnRunner
+from turnwire.runtime.engine.context import TurnContext
+from turnwire.runtime.engine.turn import TurnRunner
 from turnwire.runtime.models.openai_request import encode_chat
 from turnwire.runtime.models.settings import ProviderProfile
 from turnwire.runtime.store.actions import ACTION_COLUMNS, action_row

@@ -36,7 +36,8 @@ from turnwire.runtime.domain.message import CallPart, ContentPart, StoredMessage
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import Disposition, InputPart, ThreadKey, TurnKey, TurnSpec
 from turnwire.runtime.engine.cancel import CancelToken
-from turnwire.runtime.engine.turn import TurnContext, TurnRunner
+from turnwire.runtime.engine.context import TurnContext
+from turnwire.runtime.engine.turn import TurnRunner
 from turnwire.runtime.ports import OwnerLost
 
 KEY = TurnKey("team", "thread-1", "turn-1")

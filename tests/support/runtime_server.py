@@ -33,9 +33,9 @@ from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
+from turnwire.runtime.engine.context import TurnContext
 from turnwire.runtime.engine.dispatcher import Dispatcher
 from turnwire.runtime.engine.supervisor import Supervisor
-from turnwire.runtime.engine.turn import TurnContext
 from turnwire.runtime.event_codec import encode_event, open_attempt, trim_page
 from turnwire.runtime.executor_link import ExecutorLink
 from turnwire.runtime.history_servicer import History

@@ -15,8 +15,8 @@ from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
+from turnwire.runtime.engine.context import TurnContext
 from turnwire.runtime.engine.supervisor import Supervisor
-from turnwire.runtime.engine.turn import TurnContext
 from turnwire.runtime.store.turn_store import TurnStore
 
 STOP = Finish(FinishReason.STOP)

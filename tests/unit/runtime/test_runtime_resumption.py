@@ -41,7 +41,7 @@ from turnwire.runtime.domain.execution import (
     LookupAnswer,
 )
 from turnwire.runtime.domain.resumption import CallState, Progress, ResumedCall, Resumption
-from turnwire.runtime.engine import cancel, execution, tools, turn
+from turnwire.runtime.engine import cancel, execution, toolbox, tools
 
 CALLS = Finish(FinishReason.TOOL_CALLS)
 RAN = ExecutionResult(ToolOutcome.SUCCEEDED, "from the ledger")
@@ -54,7 +54,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancel, "ABANDON_SECONDS", 0.02)
     monkeypatch.setattr(execution, "_LINK_DELAYS", (0.0,))
     monkeypatch.setattr(execution, "LINK_PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(turn, "_TOOLS_DELAY", 0.0)
+    monkeypatch.setattr(toolbox, "_DELAY", 0.0)
 
 
 async def test_a_committed_answer_ends_the_turn_without_another_model_call() -> None:

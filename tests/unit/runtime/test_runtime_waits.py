@@ -41,7 +41,7 @@ from turnwire.runtime.domain.execution import (
     ToolInfo,
 )
 from turnwire.runtime.domain.resumption import CallState, ResumedCall
-from turnwire.runtime.engine import cancel, execution, tools, turn
+from turnwire.runtime.engine import cancel, execution, toolbox, tools
 from turnwire.runtime.engine.approvals import digest_of
 
 CALLS = Finish(FinishReason.TOOL_CALLS)
@@ -55,7 +55,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cancel, "ABANDON_SECONDS", 0.02)
     monkeypatch.setattr(execution, "_LINK_DELAYS", (0.0,))
     monkeypatch.setattr(execution, "LINK_PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(turn, "_TOOLS_DELAY", 0.0)
+    monkeypatch.setattr(toolbox, "_DELAY", 0.0)
 
 
 # --- episodes that only end the turn ---

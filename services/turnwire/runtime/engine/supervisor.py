@@ -17,8 +17,9 @@ from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.cancel import CancelToken, StopRequest
+from turnwire.runtime.engine.context import TurnContext
 from turnwire.runtime.engine.request import resolve_model
-from turnwire.runtime.engine.turn import TurnContext, TurnRunner
+from turnwire.runtime.engine.turn import TurnRunner
 from turnwire.runtime.ports import TurnJournal
 
 __all__ = ["LiveTurn", "Supervisor", "TurnObserver"]

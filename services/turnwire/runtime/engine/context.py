@@ -1,0 +1,22 @@
+"""What the turns of one runtime share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnwire.runtime.engine.approvals import EXPIRY_SECONDS
+from turnwire.runtime.ports import ModelSource, Store, ToolExecutor
+
+__all__ = ["TurnContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """The ports that a turn works through, and the settings of the deployment."""
+
+    store: Store
+    models: ModelSource
+    executor: ToolExecutor
+    first_feedback: float = 8.0
+    # Seconds after which a question that nobody answers is answered with no.
+    approval_timeout: float = EXPIRY_SECONDS

@@ -1,0 +1,246 @@
+"""The steps of a turn: a model call, the calls that it asked for, and how the turn goes on after them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from opentelemetry import trace
+
+from turnwire.core.ids import mint_id
+from turnwire.extend.actions import Action
+from turnwire.extend.errors import AgentControlError
+from turnwire.extend.events import (
+    EpisodeKind,
+    Notice,
+    NoticeSeverity,
+    StepCommitted,
+    StepSettled,
+    StepStarted,
+    TurnEvent,
+)
+from turnwire.extend.llm import Finish, ModelMessage, ModelRequest, StreamFailure
+from turnwire.runtime.domain.admission import Admitted
+from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.execution import ToolInfo
+from turnwire.runtime.domain.message import CallPart, StoredPart
+from turnwire.runtime.domain.resumption import Progress, Resumption
+from turnwire.runtime.engine.approvals import Asker, action_events
+from turnwire.runtime.engine.cancel import CancelToken
+from turnwire.runtime.engine.context import TurnContext
+from turnwire.runtime.engine.ending import End, after_step
+from turnwire.runtime.engine.history import assistant_messages
+from turnwire.runtime.engine.model_step import Answer, ModelCall
+from turnwire.runtime.engine.parts import answer_parts, interrupted_parts
+from turnwire.runtime.engine.plan import PlannedCall, plan_call, refusal_notice, refused_at_once
+from turnwire.runtime.engine.request import model_options, tool_choice, tool_definitions
+from turnwire.runtime.engine.standing import calls_left, outdated, renew
+from turnwire.runtime.engine.toolbox import Toolbox
+from turnwire.runtime.engine.tools import CallRules, ToolBatch
+from turnwire.runtime.engine.usage import UsageMeter
+from turnwire.runtime.ports import Model, TurnJournal
+
+__all__ = ["StepRunner"]
+
+tracer = trace.get_tracer("turnwire.runtime")
+
+
+class StepRunner:
+    """Runs the steps of one episode, one after the other, and knows what they have come to."""
+
+    def __init__(
+        self,
+        context: TurnContext,
+        agent: AgentDefinition,
+        admitted: Admitted,
+        journal: TurnJournal,
+        token: CancelToken,
+        toolbox: Toolbox,
+    ) -> None:
+        left = admitted.resumption or Resumption(0, EpisodeKind.START)
+        self._context = context
+        self._agent = agent
+        self._key = journal.key
+        self._spec = admitted.spec
+        self._max_steps = admitted.max_steps
+        self._journal = journal
+        self._token = token
+        self._toolbox = toolbox
+        self._has_message = bool(left.message_id)
+        self._message_id = left.message_id or mint_id()
+        self._step_attempt = left.next_attempt
+        self._answer: Answer | None = None
+        self._batch: ToolBatch | None = None
+        self.meter = UsageMeter(left.progress.usage)
+        # The last step that began, from 1 through the whole turn.
+        self.step = left.step
+        self.last_text = left.last_text
+
+    @property
+    def message_name(self) -> str:
+        """Full name of the message that the answers go to; empty while there is none."""
+        return f"{self._key.thread.name}/messages/{self._message_id}" if self._has_message else ""
+
+    async def run(
+        self, model: Model, history: list[ModelMessage], tools: Mapping[str, ToolInfo]
+    ) -> End | None:
+        """Run the next step and add what it gave to `history`; None when the turn goes on after it."""
+        self.step += 1
+        self._journal.at(step=self.step, step_attempt=self._step_attempt)
+        self._journal.emit_soon(StepStarted(self.step, self._max_steps, model.name))
+        answer = await self._call_model(model, history, tools)
+        end = await self._settle(model, answer, history, tools)
+        self._step_attempt = 1
+        return end
+
+    async def finish_left(self, left: Resumption) -> End | None:
+        """Bring the last committed step to where it would be had nobody died or waited."""
+        self._journal.resume(left)
+        if not left.step:
+            return None
+        self._journal.at(step=left.step, step_attempt=left.progress.step_attempt)
+        await self._finish_calls(left)
+        self._token.check()
+        if not left.settled:
+            self._journal.emit(StepSettled(self.meter.summary()))
+        return self._transition(left.progress, bool(left.calls))
+
+    def keep_interrupted(self) -> None:
+        """Keep what was streamed before the stop, once, and give each call of the step its one result."""
+        if self._batch is not None:
+            self._batch.close_rest()
+        answer, self._answer = self._answer, None
+        parts = interrupted_parts(answer, self.step) if answer is not None else []
+        if parts and answer is not None:
+            self.last_text = answer.whole_text or self.last_text
+            self._commit(parts, (), (), self._progress())
+
+    async def _finish_calls(self, left: Resumption) -> None:
+        known = calls_left(left, {})
+        if not known.open:
+            return
+        # Whatever ends the turn before its tools are known still finds the calls.
+        self._batch = self._batch_of(known.calls, known.results)
+        found: Mapping[str, ToolInfo] = {}
+        # A stop needs no tools: what was begun is only looked up.
+        with suppress(AgentControlError):
+            found = await self._token.race(self._toolbox.known(), name="turn.tools.list")
+        known = calls_left(left, found)
+        calls, old = known.calls, outdated(known.calls, self._key.scope)
+        if old and not self._token.fired:
+            renewal = renew(calls, old, await self._asker())
+            calls = renewal.calls
+            self._journal.ask_again(renewal.voided, renewal.asked, renewal.events)
+        self._batch = self._batch_of(calls, known.results)
+        await self._batch.run()
+
+    async def _asker(self) -> Asker:
+        terms = await self._context.store.approval_terms(self._key.thread)
+        timeout = self._context.approval_timeout
+        return Asker(self._key, self._agent.resource_name, terms, timeout)
+
+    async def _call_model(
+        self, model: Model, history: Sequence[ModelMessage], tools: Mapping[str, ToolInfo]
+    ) -> Answer:
+        request = ModelRequest(
+            model=model.name.partition(":")[2],
+            messages=tuple(history),
+            tools=tool_definitions(tools),
+            tool_choice=tool_choice(self._spec, self.step),
+            options=model_options(self._spec.options),
+        )
+        call = ModelCall(model, request, self._journal, self._context.first_feedback)
+        self._answer = call.answer
+        with tracer.start_as_current_span("model.call", attributes={"gen_ai.request.model": model.name}):
+            try:
+                await self._token.race(call.run(), name="turn.model")
+            finally:
+                self.meter.add_model_call(call.answer.usage)
+        return call.answer
+
+    async def _settle(
+        self, model: Model, answer: Answer, history: list[ModelMessage], tools: Mapping[str, ToolInfo]
+    ) -> End | None:
+        """Take the answer into the transcript, run its calls, and tell how the turn goes on."""
+        self.last_text = answer.whole_text or self.last_text
+        if isinstance(answer.end, StreamFailure):
+            self.keep_interrupted()
+            return End("model-error", self.last_text, "MODEL_FAILED", answer.end.message, "error")
+        assert isinstance(answer.end, Finish)
+        plan, asked = await self._plan(answer, tools)
+        refused, events = refused_at_once(plan)
+        calls = [refused.get(c.part.call_id, c.part) for c in plan]
+        parts = answer_parts(answer, calls, self.step, model.provider)
+        self.meter.tool_calls += len(plan)
+        progress = self._progress(answer.end)
+        self._commit(parts, calls, [*events, *action_events(asked)], progress, asked)
+        self._answer = None
+        if plan:
+            done = await self._run_tools(plan, refused)
+            parts = [*(p for p in parts if not isinstance(p, CallPart)), *done]
+        self._journal.emit(StepSettled(self.meter.summary()))
+        history.extend(assistant_messages(parts, model.provider))
+        return self._transition(progress, bool(plan))
+
+    def _progress(self, finish: Finish | None = None) -> Progress:
+        reason, refusal = (finish.reason.value, finish.refusal) if finish is not None else ("", "")
+        return Progress(self.meter.summary(), reason, refusal, self._step_attempt)
+
+    def _transition(self, progress: Progress, has_calls: bool) -> End | None:
+        budget = self._spec.limits.tokens or self._agent.limits.tokens
+        over = budget if budget is not None and self.meter.total_tokens > budget else None
+        end = after_step(progress, has_calls, over, self.last_text)
+        if end is not None and end.notice:
+            self._journal.emit(Notice(NoticeSeverity.WARNING, "answer-truncated", end.notice))
+        return end
+
+    async def _plan(
+        self, answer: Answer, tools: Mapping[str, ToolInfo]
+    ) -> tuple[list[PlannedCall], tuple[Action, ...]]:
+        """Decide about each call, and ask about those that somebody has to allow."""
+        plan = [plan_call(c, tools, self.step, i) for i, c in enumerate(answer.calls)]
+        for planned in plan:
+            if planned.refusal:
+                self._journal.emit(refusal_notice(planned))
+        if not any(c.asks for c in plan):
+            return plan, ()
+        renewal = renew(plan, [c for c in plan if c.asks], await self._asker())
+        return renewal.calls, renewal.asked
+
+    def _commit(
+        self,
+        parts: Sequence[StoredPart],
+        calls: Sequence[CallPart],
+        events: Sequence[TurnEvent],
+        progress: Progress,
+        asked: Sequence[Action] = (),
+    ) -> None:
+        if parts and not self._has_message:
+            self._journal.begin_answer(self._message_id)
+            self._has_message = True
+        name = f"{self._key.thread.name}/messages/{self._message_id}"
+        committed = StepCommitted(name, tuple(c.call_id for c in calls))
+        self._journal.commit_step(parts, [committed, *events], progress=progress, actions=asked)
+
+    async def _run_tools(
+        self, plan: Sequence[PlannedCall], refused: Mapping[str, CallPart]
+    ) -> Sequence[CallPart]:
+        self._batch = self._batch_of(plan, refused)
+        # No tool starts before the intent to run it is durable.
+        await self._journal.flush()
+        with tracer.start_as_current_span("tool.batch", attributes={"turnwire.calls": len(plan)}):
+            settled = await self._batch.run()
+        self._token.check()
+        return settled
+
+    def _batch_of(self, calls: Sequence[PlannedCall], results: Mapping[str, CallPart]) -> ToolBatch:
+        limit = self._spec.limits.tool_timeout or self._agent.limits.tool_timeout
+        rules = CallRules(self._agent.resource_name, limit, _traceparent())
+        return ToolBatch(self._context.executor, self._journal, self._token, rules, calls, results)
+
+
+def _traceparent() -> str:
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
