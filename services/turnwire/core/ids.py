@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
+import time
 from contextlib import suppress
 from typing import NamedTuple, NoReturn
 from uuid import UUID
@@ -32,8 +34,13 @@ _match_action = re.compile(f"threads/{_SEGMENT}/turns/{_SEGMENT}/actions/{_SEGME
 
 
 def mint_id() -> str:
-    """Return a new id: 20 lower-case hex digits, 80 random bits."""
-    return os.urandom(10).hex()
+    """Return a new id: 20 digits of base 32 (RFC 4648, hex alphabet), for the second and 68 random bits.
+
+    Ids that are made together stand together in an index, however many there are: a new row costs a large
+    store no more pages than a small one.
+    """
+    second = int(time.time()) & 0xFFFFFFFF
+    return base64.b32hexencode(second.to_bytes(4, "big") + os.urandom(9))[:20].decode().lower()
 
 
 def is_segment(text: str) -> bool:

@@ -65,11 +65,10 @@ def encode_event(turn: str, record: Record) -> bytes:
     event = record[3]
     kind = type(event)
     if kind is TextDelta:
-        body = encode_delta(turn, record, TEXT, event.text)  # type: ignore[union-attr]
-    elif kind is ReasoningDelta:
-        body = encode_delta(turn, record, REASONING, event.text)  # type: ignore[union-attr]
-    else:
-        body = event_to_proto(turn, record).SerializeToString()
+        return encode_delta(turn, record, TEXT, event.text)  # type: ignore[union-attr]
+    if kind is ReasoningDelta:
+        return encode_delta(turn, record, REASONING, event.text)  # type: ignore[union-attr]
+    body = event_to_proto(turn, record).SerializeToString()
     return _PAGE_EVENTS + varint(len(body)) + body
 
 
