@@ -4,62 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from support.cluster import Process
 from support.postgres import PostgresServer
+from support.runtime_pair import Pair, pair
 from support.strict_provider import Hold, says
-from support.turn_rig import Stream, TurnRig, arms, serialised, turn_rig
+from support.turn_rig import Stream, arms, serialised
 from turnwire.api.control.v1.command_pb2 import OutcomeKind
 from turnwire.api.runtime.v1 import turn_event_pb2 as event_pb
 from turnwire.api.runtime.v1 import turn_pb2
-from turnwire.api.runtime.v1 import turn_service_pb2 as pb
 from turnwire.api.runtime.v1.turn_pb2 import TurnState
-from turnwire.api.runtime.v1.turn_service_pb2_grpc import TurnServiceStub
 
 pytestmark = [pytest.mark.e2e]
-
-# Found dead soon, so that the test need not wait half a minute.
-LEASES = {
-    "TURNWIRE_RUNTIME_LEASES__TTL_SECONDS": "2",
-    "TURNWIRE_RUNTIME_LEASES__RENEW_SECONDS": "0.5",
-    "TURNWIRE_RUNTIME_LEASES__SWEEP_SECONDS": "0.5",
-    "TURNWIRE_RUNTIME_LEASES__HUNG_LOOP_SECONDS": "1",
-    "TURNWIRE_RUNTIME_DRAIN__STOP_GRACE_SECONDS": "12",
-}
-
-
-class Pair:
-    """Two runtimes; `rig` calls the first."""
-
-    def __init__(self, rig: TurnRig, second: Process) -> None:
-        self.rig = rig
-        self.second = second
-        self.elsewhere = TurnServiceStub(rig.cluster.channel(second))
-
-    def watch(self, turn: str, after: int = 0) -> Stream:
-        """Open WatchTurn at the second."""
-        return Stream(self.elsewhere.WatchTurn(pb.WatchTurnRequest(turn=turn, after_sequence=after)))
-
-
-@asynccontextmanager
-async def pair(postgres: PostgresServer, folder: Path) -> AsyncIterator[Pair]:
-    url = postgres.fresh()
-    shared = {**LEASES, "TURNWIRE_RUNTIME_STORE__URL": url, "TURNWIRE_RUNTIME_RUNTIME_ID": "first"}
-    async with turn_rig(folder, runtime=shared) as rig:
-        (folder / "second").mkdir()
-        environment = {**rig.cluster.runtime.environment, "TURNWIRE_RUNTIME_RUNTIME_ID": "second"}
-        second = Process("runtime", folder / "second", environment, rig.cluster.data)
-        await second.start()
-        try:
-            yield Pair(rig, second)
-        finally:
-            await second.kill()
-    postgres.drop(url)
 
 
 async def held_turn(both: Pair, model: str, tmp_path: Path) -> tuple[Stream, Hold]:
