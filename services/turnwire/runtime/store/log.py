@@ -71,7 +71,7 @@ class TurnLog:
     """Gathers the events of one turn and commits them; wakes its readers after each commit.
 
     A log that this process does not own has epoch 0 and is only waited on. `on_change` is told of the thread
-    after each commit of more than events.
+    after each commit of more than events, `on_progress` of the others while `followed_until` is above 0.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class TurnLog:
         epoch: int,
         next_sequence: int,
         on_change: Callable[[ThreadKey], None] | None = None,
+        on_progress: Callable[[TurnLog], None] | None = None,
     ) -> None:
         self.turn = key
         self.name = key.name
@@ -100,6 +101,9 @@ class TurnLog:
         self._writer = writer
         self._encode = encode
         self._on_change = on_change
+        self._on_progress = on_progress
+        # Loop time until which word of progress goes to a reader elsewhere, or was asked for by one here.
+        self.followed_until = 0.0
         self._open: list[Record] = []
         self._statements: list[Statement] = []
         self._stamp = (0, 0, 0)
@@ -119,7 +123,9 @@ class TurnLog:
         if not self.retired:
             self.own(epoch, next_sequence)
             return self
-        self.successor = TurnLog(self._writer, self._encode, self.turn, epoch, next_sequence, self._on_change)
+        self.successor = TurnLog(
+            self._writer, self._encode, self.turn, epoch, next_sequence, self._on_change, self._on_progress
+        )
         self.wake()
         return self.successor
 
@@ -327,6 +333,8 @@ class TurnLog:
         self.wake()
         if changed and self._on_change is not None:
             self._on_change(self.turn.thread)
+        elif self.followed_until and self._on_progress is not None:
+            self._on_progress(self)
         if self._flushes:
             waiting = [f for f in self._flushes if f[0] > self.committed]
             for sequence, future in self._flushes:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
-from turnwire.extend.events import TurnEvent, TurnFinished
+from turnwire.extend.events import TurnEvent, TurnFinished, TurnState
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.turn import Disposition, ThreadKey, TurnKey
 from turnwire.runtime.store import claims, queries, recovery
 from turnwire.runtime.store.action_watch import ActionWatch
 from turnwire.runtime.store.claimed import Claimant, Claimed, EncodePage, ReadTail
+from turnwire.runtime.store.following import Following
 from turnwire.runtime.store.journal import Journal
 from turnwire.runtime.store.log import EncodeEvent, Page, TurnLog
 from turnwire.runtime.store.logs import Logs, read_heads
@@ -24,8 +26,9 @@ __all__ = ["Hints", "Ownership"]
 
 T = TypeVar("T")
 
-# What processes on one store tell each other: that there may be work in a thread, and that it has changed.
-_WORK, _CHANGE = "w", "c"
+# What processes on one store tell each other: that there may be work in a thread, that it has changed, that
+# somebody reads a turn, and that one has come further.
+_WORK, _CHANGE, _READ, _PROGRESS = "w", "c", "r", "p"
 
 
 class Hints(Protocol):
@@ -55,6 +58,7 @@ class Ownership:
         self._owner = owner
         self._claimant = Claimant(owner, self._encode_page, read_tail)
         self._logs = Logs(self._new_log)
+        self._following = Following(partial(self._say, _READ), partial(self._say, _PROGRESS))
         # Threads in which turns wait, and admissions under way by thread: as long as no other process writes
         # to the store, the end of any other turn has nothing to look for.
         self._waiting: set[ThreadKey] = set()
@@ -143,16 +147,30 @@ class Ownership:
         """Hear of what other processes do to the same store."""
 
         def hear(payload: str) -> None:
-            kind, (thread_id, _, scope) = payload[:1], payload[1:].partition(" ")
-            if kind == _WORK:
-                hints.wake(ThreadKey(scope, thread_id))
-            elif kind == _CHANGE:
-                self._heard_of(ThreadKey(scope, thread_id))
-                hints.moved()
+            kind, (first, _, rest) = payload[:1], payload[1:].partition(" ")
+            if kind in (_WORK, _CHANGE):
+                self._hear_of(hints, kind, ThreadKey(rest, first))
+            elif kind in (_READ, _PROGRESS):
+                turn_id, _, scope = rest.partition(" ")
+                log = self._logs.get(TurnKey(scope, first, turn_id))
+                if kind == _READ:
+                    self._following.asked(log)
+                elif log is not None:
+                    hints.moved()
             else:
                 hints.look()
 
         self._database.listen(hear)
+
+    def _hear_of(self, hints: Hints, kind: str, thread: ThreadKey) -> None:
+        if kind == _WORK:
+            hints.wake(thread)
+        else:
+            self._heard_of(thread)
+            hints.moved()
+
+    def _say(self, kind: str, key: TurnKey) -> None:
+        self._database.notify(f"{kind}{key.thread_id} {key.turn_id} {key.scope}")
 
     def _changed(self, thread: ThreadKey) -> None:
         self._heard_of(thread)
@@ -192,7 +210,9 @@ class Ownership:
 
     def _new_log(self, key: TurnKey, epoch: int, next_sequence: int) -> TurnLog:
         writer = self._database.writer
-        return TurnLog(writer, self._encode, key, epoch, next_sequence, self._changed)
+        return TurnLog(
+            writer, self._encode, key, epoch, next_sequence, self._changed, self._following.progress
+        )
 
     async def look_after_watched(self) -> None:
         """Read how far the turns have come that somebody here waits on and another process may run."""
@@ -200,6 +220,13 @@ class Ownership:
         if keys:
             for key, last, state in await self.read(lambda db: read_heads(db, keys)):
                 self._logs.moved(key, last, state)
+                self.wait_for(key, state)
+
+    def wait_for(self, key: TurnKey, state: TurnState) -> None:
+        """Have whoever runs a turn tell how it goes on: somebody here reads it."""
+        log = self._logs.get(key)
+        if log is not None and state is TurnState.RUNNING and self._database.shared:
+            self._following.ask(log)
 
     def _encode_page(self, key: TurnKey, first: int, events: Sequence[TurnEvent]) -> bytes:
         now = self.ticker.wall_time()

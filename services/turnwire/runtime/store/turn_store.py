@@ -199,6 +199,7 @@ class TurnStore(Ownership):
         row = await self.get_turn(key)
         if not log.epoch:
             self._logs.moved(key, row.last_sequence, row.state)
+            self.wait_for(key, row.state)
         return (row, None) if row.state.terminal and not log.epoch else (row, log)
 
     def reader(
