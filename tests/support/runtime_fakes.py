@@ -10,6 +10,7 @@ from turnwire.core.errors import Unavailable
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
     ActionResolved,
+    MessageOrigin,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
@@ -66,6 +67,8 @@ class FakeJournal:
         self.progress: list[Progress | None] = []
         self.open_actions: dict[str, Action] = {}
         self.voided: list[Action] = []
+        # Messages that were added to the turn, with their origin.
+        self.taken_in: list[tuple[str, MessageOrigin, tuple[InputPart, ...]]] = []
         # How the journal was left without an end: `suspended` or `released`.
         self.left = ""
         self.end: TurnFinished | None = None
@@ -117,6 +120,20 @@ class FakeJournal:
         self.progress.append(progress)
         self._ask(*actions)
         self.outcomes.extend(p for p in parts if isinstance(p, CallPart) and p.outcome is not None)
+        for event in events:
+            self.emit(event)
+
+    def take_in(
+        self,
+        message_id: str,
+        origin: MessageOrigin,
+        parts: Sequence[InputPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress,
+    ) -> None:
+        self.taken_in.append((message_id, origin, tuple(parts)))
+        self.progress.append(progress)
         for event in events:
             self.emit(event)
 

@@ -21,6 +21,7 @@ __all__ = [
     "NoticeSeverity",
     "Overflow",
     "ResultPart",
+    "SteerApplied",
     "StepCommitted",
     "StepReset",
     "StepSettled",
@@ -239,6 +240,18 @@ class ActionResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class SteerApplied:
+    """A message was added to the running turn at a closed boundary.
+
+    `message` is its full name; `command_id` is empty unless a command brought it.
+    """
+
+    message: str
+    origin: MessageOrigin
+    command_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Something is taking its time: `model`, `retry`, `tool-pool`."""
 
@@ -304,6 +317,7 @@ TurnEvent = (
     | ToolCallFinished
     | ActionRequired
     | ActionResolved
+    | SteerApplied
     | Waiting
     | Notice
     | TurnSuspended

@@ -115,6 +115,7 @@ def _agent(agent: AgentDefinition, tools: Sequence[ToolInfo]) -> agent_pb2.Agent
             turn_timeout=duration(limits.turn_timeout) if limits.turn_timeout else None,
             tokens=limits.tokens or 0,
             tool_timeout=duration(limits.tool_timeout),
+            max_retry_limit=limits.max_retry_limit,
         ),
         busy_policy=_BUSY[agent.busy_policy],
         organization_id=agent.organization_id,

@@ -36,6 +36,7 @@ from turnwire.runtime.store.log import Record
 from turnwire.runtime.values_codec import duration, enum_table, timestamp
 
 __all__ = [
+    "ORIGINS",
     "OUTCOMES",
     "STATES",
     "duration",
@@ -55,6 +56,7 @@ _PROVENANCE = enum_table(UsageProvenance, llm.UsageProvenance, "USAGE_PROVENANCE
 _FINISH = enum_table(FinishReason, llm.FinishReason, "FINISH_REASON_")
 _FAILURE = enum_table(FailureKind, llm.FailureKind, "FAILURE_KIND_")
 _EPISODE = enum_table(ev.EpisodeKind, pb.EpisodeKind, "EPISODE_KIND_")
+ORIGINS = enum_table(ev.MessageOrigin, pb.MessageOrigin, "MESSAGE_ORIGIN_")
 _SEVERITY = enum_table(ev.NoticeSeverity, pb.NoticeSeverity, "NOTICE_SEVERITY_")
 
 _PAGE_EVENTS = b"\x0a"  # Wire key (field << 3 | type) of RunTurnResponse.events.
@@ -125,6 +127,7 @@ _CODES = {
     "TIMEOUT": code_pb2.DEADLINE_EXCEEDED,
     "POLICY": code_pb2.FAILED_PRECONDITION,
     "LOOP_DETECTED": code_pb2.ABORTED,
+    "ANSWER_INVALID": code_pb2.FAILED_PRECONDITION,
     "RUNTIME_RESTARTED": code_pb2.ABORTED,
 }
 
@@ -314,6 +317,12 @@ def _action_resolved(m: pb.TurnEvent, e: ev.ActionResolved) -> None:
     )
 
 
+def _steer_applied(m: pb.TurnEvent, e: ev.SteerApplied) -> None:
+    m.steer_applied.CopyFrom(
+        pb.SteerApplied(command_id=e.command_id, message=e.message, origin=ORIGINS[e.origin])
+    )
+
+
 def _suspended(m: pb.TurnEvent, e: ev.TurnSuspended) -> None:
     m.turn_suspended.CopyFrom(pb.TurnSuspended(actions=e.actions))
 
@@ -370,6 +379,7 @@ _ARMS: dict[type, Callable[[pb.TurnEvent, Any], None]] = {
     ev.ToolCallFinished: _call_finished,
     ev.ActionRequired: _action_required,
     ev.ActionResolved: _action_resolved,
+    ev.SteerApplied: _steer_applied,
     ev.Waiting: _waiting,
     ev.Notice: _notice,
     ev.TurnSuspended: _suspended,

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from turnwire.extend.actions import Action
-from turnwire.extend.events import ToolCallFinished, ToolCallStarted, TurnEvent, TurnFinished
+from turnwire.extend.events import MessageOrigin, ToolCallFinished, ToolCallStarted, TurnEvent, TurnFinished
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure
 from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
 from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
-from turnwire.runtime.domain.turn import BusyPolicy, StartCommand, ThreadKey, TurnKey, TurnRow
+from turnwire.runtime.domain.turn import BusyPolicy, InputPart, StartCommand, ThreadKey, TurnKey, TurnRow
 
 __all__ = ["Model", "ModelSource", "OwnerLost", "Store", "ToolExecutor", "TurnJournal"]
 
@@ -142,6 +142,22 @@ class TurnJournal(Protocol):
         """Hand in the model's answer of a step: its parts and calls enter the transcript.
 
         A call with an outcome is final at once, one with an open action waits for its answer.
+        """
+        ...
+
+    def take_in(
+        self,
+        message_id: str,
+        origin: MessageOrigin,
+        parts: Sequence[InputPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress,
+    ) -> None:
+        """Hand in a user message that is added to the turn after a settled step.
+
+        In one unit the open answer is closed, the message is appended behind it and `events` report it, with
+        SteerApplied among them; the next parts go to a message that `begin_answer` names first.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from functools import cached_property
+from typing import Any
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
@@ -14,7 +15,9 @@ from turnwire.runtime.domain.turn import BusyPolicy
 __all__ = ["AgentDefinition", "AgentLimits"]
 
 # Keys of the contract that this version does not act on: a file that sets one is refused, never half obeyed.
-_NOT_SERVED = ("delegates", "max_retry_limit", "hooks")
+_NOT_SERVED = ("delegates", "hooks")
+# Limits that may also stand at the top of the file, by the name they have there.
+_IN_LIMITS = {"max_iterations": "steps", "max_retry_limit": "max_retry_limit"}
 # What other systems call these settings; a file that uses one is told the right name.
 _WRONG_NAMES = {
     "max_iter": "limits.steps",
@@ -27,8 +30,20 @@ _WRONG_NAMES = {
 }
 
 
+def _with_limits(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a file with what stands at its top and is a limit among the limits."""
+    found = {name: data[key] for key, name in _IN_LIMITS.items() if key in data}
+    if not found or not isinstance(data.get("limits") or {}, dict):
+        return data
+    rest = {key: value for key, value in data.items() if key not in _IN_LIMITS}
+    return {**rest, "limits": {**found, **(data.get("limits") or {})}}
+
+
 class AgentLimits(BaseModel):
-    """Limits of an agent's turns; times are seconds, None = no limit."""
+    """Limits of an agent's turns; times are seconds, None = no limit.
+
+    `max_retry_limit` is how often an answer that misses its schema goes back to the model.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,6 +51,7 @@ class AgentLimits(BaseModel):
     turn_timeout: float | None = Field(default=None, gt=0)
     tokens: int | None = Field(default=None, gt=0)
     tool_timeout: float = Field(default=540.0, gt=0)
+    max_retry_limit: int = Field(default=2, ge=0, le=10)
 
 
 class AgentDefinition(BaseModel):
@@ -67,11 +83,7 @@ class AgentDefinition(BaseModel):
     @classmethod
     def _refuse_wrong_names(cls, data: object) -> object:
         if isinstance(data, dict):
-            if "max_iterations" in data:
-                data = dict(data)
-                limits = dict(data.get("limits") or {})
-                limits.setdefault("steps", data.pop("max_iterations"))
-                data["limits"] = limits
+            data = _with_limits(data)
             for key in _NOT_SERVED:
                 if data.get(key) or (isinstance(data.get("limits"), dict) and key in data["limits"]):
                     raise ValueError(f"{key} is not served by this version")

@@ -10,7 +10,7 @@ from turnwire.extend.llm import FinishReason
 from turnwire.runtime.domain.resumption import Progress
 from turnwire.runtime.domain.stop import state_of
 
-__all__ = ["End", "after_step", "stopped"]
+__all__ = ["End", "after_step", "refused", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,11 @@ def stopped(error: AgentControlError, last_text: str) -> End:
     word = error.stop_reason.upper().replace("-", "_")
     text = error.user_content or last_text
     return End(error.stop_reason, text, word if failed else "", str(error), error.stop_reason)
+
+
+def refused(progress: Progress) -> bool:
+    """Whether the model refused to answer in a committed step."""
+    return bool(progress.refusal) or progress.finish_reason == FinishReason.REFUSAL.value
 
 
 def after_step(progress: Progress, has_calls: bool, over_budget: int | None, last_text: str) -> End | None:

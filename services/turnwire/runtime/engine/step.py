@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from opentelemetry import trace
 
@@ -19,16 +20,17 @@ from turnwire.extend.events import (
     StepStarted,
     TurnEvent,
 )
-from turnwire.extend.llm import Finish, ModelMessage, ModelRequest, StreamFailure
+from turnwire.extend.llm import Finish, ModelMessage, ModelRequest, StreamFailure, TextPart, UserMessage
 from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.execution import ToolInfo
 from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
+from turnwire.runtime.engine.answers import AnswerRules
 from turnwire.runtime.engine.approvals import Asker, action_events
 from turnwire.runtime.engine.cancel import CancelToken
 from turnwire.runtime.engine.context import TurnContext
-from turnwire.runtime.engine.ending import End, after_step
+from turnwire.runtime.engine.ending import End, after_step, refused
 from turnwire.runtime.engine.history import assistant_messages
 from turnwire.runtime.engine.model_step import Answer, ModelCall
 from turnwire.runtime.engine.parts import answer_parts, interrupted_parts
@@ -66,8 +68,15 @@ class StepRunner:
         self._journal = journal
         self._token = token
         self._toolbox = toolbox
-        self._has_message = bool(left.message_id)
-        self._message_id = left.message_id or mint_id()
+        self._answers = AnswerRules(
+            admitted.spec.response_schema_json,
+            agent.limits.max_retry_limit,
+            left.progress.answer_retries,
+            token,
+        )
+        # The message that the latest answer is in, and the one that the next goes to; "" = none yet.
+        self._answer_id = left.message_id or left.answer_id
+        self._message_id = left.message_id
         self._step_attempt = left.next_attempt
         self._answer: Answer | None = None
         self._batch: ToolBatch | None = None
@@ -78,8 +87,8 @@ class StepRunner:
 
     @property
     def message_name(self) -> str:
-        """Full name of the message that the answers go to; empty while there is none."""
-        return f"{self._key.thread.name}/messages/{self._message_id}" if self._has_message else ""
+        """Full name of the message that holds the latest answer; empty while there is none."""
+        return f"{self._key.thread.name}/messages/{self._answer_id}" if self._answer_id else ""
 
     async def run(
         self, model: Model, history: list[ModelMessage], tools: Mapping[str, ToolInfo]
@@ -96,14 +105,14 @@ class StepRunner:
     async def finish_left(self, left: Resumption) -> End | None:
         """Bring the last committed step to where it would be had nobody died or waited."""
         self._journal.resume(left)
-        if not left.step:
+        if not left.step or left.progress.taken_in == left.step:
             return None
         self._journal.at(step=left.step, step_attempt=left.progress.step_attempt)
         await self._finish_calls(left)
         self._token.check()
         if not left.settled:
             self._journal.emit(StepSettled(self.meter.summary()))
-        return self._transition(left.progress, bool(left.calls))
+        return await self._transition(left.progress, bool(left.calls), [])
 
     def keep_interrupted(self) -> None:
         """Keep what was streamed before the stop, once, and give each call of the step its one result."""
@@ -148,6 +157,7 @@ class StepRunner:
             tools=tool_definitions(tools),
             tool_choice=tool_choice(self._spec, self.step),
             options=model_options(self._spec.options),
+            response_schema_json=self._spec.response_schema_json,
         )
         call = ModelCall(model, request, self._journal, self._context.first_feedback)
         self._answer = call.answer
@@ -180,19 +190,35 @@ class StepRunner:
             parts = [*(p for p in parts if not isinstance(p, CallPart)), *done]
         self._journal.emit(StepSettled(self.meter.summary()))
         history.extend(assistant_messages(parts, model.provider))
-        return self._transition(progress, bool(plan))
+        return await self._transition(progress, bool(plan), history)
 
     def _progress(self, finish: Finish | None = None) -> Progress:
         reason, refusal = (finish.reason.value, finish.refusal) if finish is not None else ("", "")
-        return Progress(self.meter.summary(), reason, refusal, self._step_attempt)
+        return Progress(
+            self.meter.summary(), reason, refusal, self._step_attempt, answer_retries=self._answers.retries
+        )
 
-    def _transition(self, progress: Progress, has_calls: bool) -> End | None:
+    async def _transition(
+        self, progress: Progress, has_calls: bool, history: list[ModelMessage]
+    ) -> End | None:
+        """Tell how the turn goes on after a settled step; what is added to the turn is added to `history`."""
         budget = self._spec.limits.tokens or self._agent.limits.tokens
         over = budget if budget is not None and self.meter.total_tokens > budget else None
         end = after_step(progress, has_calls, over, self.last_text)
-        if end is not None and end.notice:
-            self._journal.emit(Notice(NoticeSeverity.WARNING, "answer-truncated", end.notice))
-        return end
+        if end is None:
+            return None
+        end, wrong = await self._answers.judge(end, refused(progress))
+        if end is not None:
+            if end.notice:
+                self._journal.emit(Notice(NoticeSeverity.WARNING, "answer-truncated", end.notice))
+            return end
+        if over is not None or self.step >= self._max_steps:
+            # There is no step left for another answer, and this one is none.
+            return after_step(replace(progress, finish_reason=""), has_calls, over, self.last_text)
+        said = self._answers.ask_again(self._journal, self._key.thread.name, progress, self.step, wrong)
+        self._message_id = ""
+        history.append(UserMessage((TextPart(said.text),)))
+        return None
 
     async def _plan(
         self, answer: Answer, tools: Mapping[str, ToolInfo]
@@ -215,10 +241,10 @@ class StepRunner:
         progress: Progress,
         asked: Sequence[Action] = (),
     ) -> None:
-        if parts and not self._has_message:
+        if parts and not self._message_id:
+            self._message_id = self._answer_id = mint_id()
             self._journal.begin_answer(self._message_id)
-            self._has_message = True
-        name = f"{self._key.thread.name}/messages/{self._message_id}"
+        name = self.message_name if self._message_id else ""
         committed = StepCommitted(name, tuple(c.call_id for c in calls))
         self._journal.commit_step(parts, [committed, *events], progress=progress, actions=asked)
 

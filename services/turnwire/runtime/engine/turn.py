@@ -140,7 +140,7 @@ class TurnRunner:
         system = self._agent.system_text()
         told: list[ModelMessage] = [SystemMessage(system)] if system else []
         if self._first:
-            said = user_message(self._spec.parts)
+            said = user_message(self._spec.said)
             return told if said is None else [*told, said]
         if self._resumption is not None:
             await self._journal.flush()

@@ -99,7 +99,7 @@ def begin(db: Connection, start: Start, encode_page: EncodePage, now: int) -> Cl
     if start.position:
         values = (start.position, start.message_id, key.turn_id, MessageOrigin.REQUEST.value, now, now)
         db.execute(_INSERT_MESSAGE, (*place, *values, start.version, start.version))
-        for index, part in enumerate(start.spec.parts):
+        for index, part in enumerate(start.spec.said):
             db.execute(_INSERT_PART, (*place, start.message_id, index, *part_values(ContentPart(part))))
     return Claimed(
         key,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
     ActionResolved,
+    MessageOrigin,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
@@ -18,8 +19,9 @@ from turnwire.extend.events import (
     TurnState,
 )
 from turnwire.runtime.domain.admission import AppliedCommand
-from turnwire.runtime.domain.message import CallPart, StoredPart
+from turnwire.runtime.domain.message import CallPart, ContentPart, StoredPart
 from turnwire.runtime.domain.resumption import CallState, Progress, Resumption
+from turnwire.runtime.domain.turn import InputPart
 from turnwire.runtime.ports import OwnerLost
 from turnwire.runtime.store import suspension
 from turnwire.runtime.store.actions import insert_statements, void_statement
@@ -42,6 +44,17 @@ _OPEN_MESSAGE = (
     " update_time, create_version, change_version) SELECT scope, thread_id, next_position - 1, ?,"
     " 'assistant', ?, 'open', ?, ?, version, version FROM threads WHERE scope = ? AND thread_id = ?"
 )
+_CLOSE_MESSAGE = (
+    "UPDATE messages SET status = 'final', update_time = ?, change_version = (SELECT t.version FROM threads t"
+    " WHERE t.scope = messages.scope AND t.thread_id = messages.thread_id)"
+    " WHERE scope = ? AND thread_id = ? AND message_id = ? AND status = 'open'"
+)
+_ADD_MESSAGE = (
+    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, origin,"
+    " create_time, update_time, create_version, change_version)"
+    " SELECT scope, thread_id, next_position - 1, ?, 'user', ?, 'final', ?, ?, ?, version, version"
+    " FROM threads WHERE scope = ? AND thread_id = ?"
+)
 _TOUCH_MESSAGE = (
     "UPDATE messages SET change_version = (SELECT t.version FROM threads t WHERE t.scope = messages.scope"
     " AND t.thread_id = messages.thread_id) WHERE scope = ? AND thread_id = ? AND message_id = ?"
@@ -58,6 +71,9 @@ _CALL = (
 _STEP = (
     "UPDATE turns SET step = ?, transcript_sequence = ?, progress = ?, recoveries = 0"
     " WHERE scope = ? AND thread_id = ? AND turn_id = ?"
+)
+_TAKEN_IN = (
+    "UPDATE turns SET transcript_sequence = ?, progress = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
 )
 _HELD = "UPDATE turns SET transcript_sequence = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
 _START_CALL = (
@@ -147,6 +163,33 @@ class Journal:
         encoded = encode(progress) if progress is not None else "{}"
         step = parts[0].step if parts else self._step
         statements.append(Statement(_STEP, (step, held, encoded, *self._place, self.key.turn_id)))
+        self.log.stage(statements, events)
+
+    def take_in(
+        self,
+        message_id: str,
+        origin: MessageOrigin,
+        parts: Sequence[InputPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress,
+    ) -> None:
+        """Hand in a user message that is added to the turn after a settled step."""
+        now = time.time_ns()
+        statements: list[Statement] = []
+        if self._message_open:
+            # A change of its own for each row, so that a watcher may stop between the two.
+            statements.append(Statement(_BUMP, self._place))
+            statements.append(Statement(_CLOSE_MESSAGE, (now, *self._place, self._message_id), 1))
+            self._message_open = False
+        statements.append(Statement(_TAKE_POSITION, self._place))
+        added = (message_id, self.key.turn_id, origin.value, now, now, *self._place)
+        statements.append(Statement(_ADD_MESSAGE, added, 1))
+        for index, part in enumerate(parts):
+            place = (*self._place, message_id, index)
+            statements.append(Statement(_PART, (*place, *part_values(ContentPart(part)))))
+        held = self.log.next_sequence + len(events) - 1
+        statements.append(Statement(_TAKEN_IN, (held, encode(progress), *self._place, self.key.turn_id)))
         self.log.stage(statements, events)
 
     def _enter(self, parts: Sequence[StoredPart]) -> list[Statement]:

@@ -161,6 +161,10 @@ class TurnStore(Ownership):
         """Read a turn. Raises NotFound (TURN_NOT_FOUND)."""
         return await self.read(lambda db: queries.get_turn(db, key))
 
+    async def asked_turn(self, key: TurnKey) -> TurnRow:
+        """Read a turn with the task and the schema that it was given. Raises NotFound (TURN_NOT_FOUND)."""
+        return await self.read(lambda db: queries.asked_turn(db, key))
+
     async def live_turn(self, thread: ThreadKey) -> str:
         """Return the bare id of a thread's live turn, empty when none is. Raises NotFound."""
         return await self.read(lambda db: queries.get_thread(db, thread).live_turn)

@@ -89,6 +89,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_LOOP_DETECTED: _ClassVar[ErrorReason]
     ERROR_REASON_RUNTIME_RESTARTED: _ClassVar[ErrorReason]
     ERROR_REASON_ERROR: _ClassVar[ErrorReason]
+    ERROR_REASON_ANSWER_INVALID: _ClassVar[ErrorReason]
     ERROR_REASON_SCHEMA_NEWER: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_REQUEST: ErrorReason
@@ -173,4 +174,5 @@ ERROR_REASON_POLICY: ErrorReason
 ERROR_REASON_LOOP_DETECTED: ErrorReason
 ERROR_REASON_RUNTIME_RESTARTED: ErrorReason
 ERROR_REASON_ERROR: ErrorReason
+ERROR_REASON_ANSWER_INVALID: ErrorReason
 ERROR_REASON_SCHEMA_NEWER: ErrorReason
