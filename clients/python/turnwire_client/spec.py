@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -70,6 +71,7 @@ def turn_spec(
     text: str | None = None,
     parts: Iterable[Part] = (),
     task: Task | str | None = None,
+    schema: Mapping[str, Any] | str | None = None,
     thread: str = "",
     new_thread: NewThread | None = None,
     limits: TurnLimits | None = None,
@@ -86,6 +88,7 @@ def turn_spec(
         text: what the user says; stands before `parts`.
         parts: further pieces, such as files.
         task: instead of text and parts: a Task, or its description.
+        schema: JSON Schema that the answer must fit, as an object or as JSON.
         thread: id or name of a thread; empty = a new one, made with the turn.
         new_thread: how the new thread is to be.
         fields: any other field of TurnSpec, by name.
@@ -107,6 +110,8 @@ def turn_spec(
         metadata=metadata or {},
         **fields,
     )
+    if schema is not None:
+        spec.response_schema_json = schema if isinstance(schema, str) else json.dumps(schema)
     if thread:
         spec.thread = thread_name(thread)
     else:

@@ -26,6 +26,7 @@ __all__ = ["TooCostly", "check_meta", "first_errors", "regex_problem"]
 MAX_STEPS = 200_000
 # A longer text is not matched with a pattern at all.
 MAX_MATCHED_CHARS = 8192
+MAX_SHOWN_CHARS = 80
 
 _left: ContextVar[list[int]] = ContextVar("answer_check_steps")
 _Errors = Iterator[ValidationError]
@@ -159,6 +160,14 @@ def first_errors(schema: Mapping[str, Any], value: Any, most: int) -> list[tuple
     token = _left.set([MAX_STEPS])
     try:
         validator = _Validator(schema, registry=_NOTHING_ELSE)
-        return [(tuple(e.absolute_path), e.message) for e in islice(validator.iter_errors(value), most)]
+        return [(tuple(e.absolute_path), _words(e)) for e in islice(validator.iter_errors(value), most)]
     finally:
         _left.reset(token)
+
+
+def _words(error: ValidationError) -> str:
+    """Return what is wrong; a long value in it is cut, so that the reason behind it is seen."""
+    shown = repr(error.instance)
+    if len(shown) <= MAX_SHOWN_CHARS:
+        return error.message
+    return error.message.replace(shown, f"{shown[:MAX_SHOWN_CHARS]}...")
