@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from turnwire.extend.llm import ModelRequest
+from turnwire.runtime.models.answer_format import place_schema
 from turnwire.runtime.models.anthropic import AnthropicNormaliser
 from turnwire.runtime.models.anthropic_request import encode_messages
 from turnwire.runtime.models.gemini import GeminiNormaliser
@@ -43,26 +44,32 @@ def _anthropic_headers(key: str) -> dict[str, str]:
 
 DIALECTS: dict[WireFormat, Dialect] = {
     "openai-chat": Dialect(
-        lambda request, profile, stream: encode_chat(request, profile, stream=stream),
+        lambda request, profile, stream: encode_chat(place_schema(request, profile), profile, stream=stream),
         lambda _model, _stream: "/chat/completions",
         _bearer,
         OpenAiChatNormaliser,
         tags_by_default=True,
     ),
     "openai-responses": Dialect(
-        lambda request, profile, stream: encode_responses(request, profile, stream=stream),
+        lambda request, profile, stream: encode_responses(
+            place_schema(request, profile), profile, stream=stream
+        ),
         lambda _model, _stream: "/responses",
         _bearer,
         OpenAiResponsesNormaliser,
     ),
     "gemini": Dialect(
-        lambda request, profile, stream: encode_gemini(request, profile, stream=stream),
+        lambda request, profile, stream: encode_gemini(
+            place_schema(request, profile), profile, stream=stream
+        ),
         gemini_path,
         lambda key: {"x-goog-api-key": key} if key else {},
         GeminiNormaliser,
     ),
     "anthropic": Dialect(
-        lambda request, profile, stream: encode_messages(request, profile, stream=stream),
+        lambda request, profile, stream: encode_messages(
+            place_schema(request, profile), profile, stream=stream
+        ),
         lambda _model, _stream: "/v1/messages",
         _anthropic_headers,
         AnthropicNormaliser,

@@ -32,6 +32,11 @@ from turnwire.runtime.models.settings import ProviderProfile
 __all__ = ["encode_chat", "is_strict", "json_object", "raw_object", "replay_blocks", "sendable_arguments"]
 
 _encode = msgspec.json.Encoder().encode
+# Keywords that every strict mode knows.
+_STRICT = {
+    *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"),
+    *("$ref", "$defs", "title", "description"),
+}
 
 
 def encode_chat(request: ModelRequest, profile: ProviderProfile, *, stream: bool) -> bytes:
@@ -194,13 +199,16 @@ def replay_blocks(replay_json: str) -> list[dict[str, Any]]:
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether every object of the schema is closed and requires all its names, as strict modes demand."""
-    if isinstance(schema, list):
-        return all(map(is_strict, schema))
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        names = set(schema.get("properties") or ())
-        if schema.get("additionalProperties") is not False or names != set(schema.get("required") or ()):
+    """Whether strict modes take a schema: closed objects that require all names, and plain keywords alone."""
+    if not isinstance(schema, dict) or not schema.keys() <= _STRICT:
+        return False
+    properties = schema.get("properties") or {}
+    if schema.get("type") == "object" or properties:
+        if schema.get("additionalProperties") is not False:
             return False
-    return all(map(is_strict, schema.values()))
+        if set(properties) != set(schema.get("required") or ()):
+            return False
+    below = [*properties.values(), *(schema.get("$defs") or {}).values(), *(schema.get("anyOf") or ())]
+    if "items" in schema:
+        below.append(schema["items"])
+    return all(map(is_strict, below))

@@ -81,6 +81,11 @@ class ProviderProfile(SettingsGroup):
     default_max_output_tokens: int = Field(
         default=8192, ge=1, description="Output limit where the format needs one and the request has none."
     )
+    response_schema: Literal["auto", "field", "prompt"] = Field(
+        default="auto",
+        description="Where the schema of an answer goes: the format's own field, or the instructions. "
+        "auto: the field where the schema is sure to be taken; never for anthropic.",
+    )
     prompt_cache: bool = Field(default=True, description="Marks the prompt for the provider's cache.")
     extra_body: dict[str, object] = Field(
         default_factory=dict, description="More fields for each request; ours win over them."
