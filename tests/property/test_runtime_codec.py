@@ -225,7 +225,9 @@ ROW = TurnRow(
 
 def test_no_field_of_a_turn_is_forgotten() -> None:
     asked = dataclasses.replace(
-        ROW, task=TaskSpec(description="do", expected_output="it", parts=(InputPart(kind="text", text="x"),)), response_schema_json="{}"
+        ROW,
+        task=TaskSpec(description="do", expected_output="it", parts=(InputPart(kind="text", text="x"),)),
+        response_schema_json="{}",
     )
     assert missing(codec.turn_to_proto(asked)) == ["queue_position"]
     waiting = codec.turn_to_proto(dataclasses.replace(ROW, state=TurnState.QUEUED))

@@ -89,8 +89,7 @@ def turn_spec(
         parts: further pieces, such as files.
         task: instead of text and parts: a Task, or its description.
         schema: JSON Schema that the answer must fit, as an object or as JSON.
-        thread: id or name of a thread; empty = a new one, made with the turn.
-        new_thread: how the new thread is to be.
+        thread: id or name of a thread; empty = a new one, made with the turn as `new_thread` says.
         fields: any other field of TurnSpec, by name.
 
     Raises:
@@ -111,7 +110,7 @@ def turn_spec(
         **fields,
     )
     if schema is not None:
-        spec.response_schema_json = schema if isinstance(schema, str) else json.dumps(schema)
+        spec.response_schema_json = _json(schema)
     if thread:
         spec.thread = thread_name(thread)
     else:
@@ -121,6 +120,10 @@ def turn_spec(
     else:
         spec.input.CopyFrom(Input(parts=pieces))
     return spec
+
+
+def _json(schema: Mapping[str, Any] | str) -> str:
+    return schema if isinstance(schema, str) else json.dumps(schema)
 
 
 def run_turn_request(

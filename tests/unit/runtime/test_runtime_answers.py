@@ -1,4 +1,4 @@
-"""Answers that must fit a schema: one that fits completes the turn, one that misses goes back, and how often."""
+"""Answers that must fit a schema: one that fits completes the turn, one that misses goes back; how often."""
 
 from __future__ import annotations
 
