@@ -107,10 +107,9 @@ def turn_spec(
         busy_policy=busy_policy,
         labels=labels or {},
         metadata=metadata or {},
+        **({"response_schema_json": _json(schema)} if schema is not None else {}),
         **fields,
     )
-    if schema is not None:
-        spec.response_schema_json = _json(schema)
     if thread:
         spec.thread = thread_name(thread)
     else:
