@@ -100,6 +100,7 @@ def turn_spec(
         raise ValueError("give either text (with or without parts) or a task")
     if thread and new_thread is not None:
         raise ValueError("give either thread or new_thread")
+    fields.setdefault("response_schema_json", _json(schema))
     spec = TurnSpec(
         agent=agent_name(agent),
         limits=limits,
@@ -107,7 +108,6 @@ def turn_spec(
         busy_policy=busy_policy,
         labels=labels or {},
         metadata=metadata or {},
-        **({"response_schema_json": _json(schema)} if schema is not None else {}),
         **fields,
     )
     if thread:
@@ -121,8 +121,10 @@ def turn_spec(
     return spec
 
 
-def _json(schema: Mapping[str, Any] | str) -> str:
-    return schema if isinstance(schema, str) else json.dumps(schema)
+def _json(schema: Mapping[str, Any] | str | None) -> str:
+    if schema is None or isinstance(schema, str):
+        return schema or ""
+    return json.dumps(schema)
 
 
 def run_turn_request(
