@@ -349,7 +349,6 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 SPECS_NOT_SERVED = {
     "client_tools",
-    "limits.cost_micro_usd",
     "handle",
 }
 

@@ -34,6 +34,7 @@ from turnwire.runtime.domain.execution import (
     ToolInfo,
 )
 from turnwire.runtime.domain.message import CallPart, ContentPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.prices import NO_PRICES, PriceTable
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import Disposition, InputPart, ThreadKey, TurnKey, TurnSpec
 from turnwire.runtime.engine.cancel import CancelToken
@@ -270,13 +271,16 @@ class FakeModels:
     def __init__(self, model: FakeModel) -> None:
         self.model = model
         self.asked: list[str] = []
+        self.terms: Any = None
 
-    def resolve(self, name: str, *, from_caller: bool = False) -> FakeModel:
+    def resolve(self, name: str, *, from_caller: bool = False, terms: Any = None) -> FakeModel:
         self.asked.append(name)
+        self.terms = terms
         return self.model
 
-    def resolve_all(self, names: Sequence[str]) -> FakeModel:
+    def resolve_all(self, names: Sequence[str], *, terms: Any = None) -> FakeModel:
         self.asked.extend(names)
+        self.terms = terms
         return self.model
 
 
@@ -446,6 +450,8 @@ class Turn:
         lost_at: str = "",
         resumption: Resumption | None = None,
         time_left: float | None = None,
+        prices: PriceTable = NO_PRICES,
+        bytes_per_token: float = 4.0,
     ) -> None:
         self.model = model
         self.executor = FakeExecutor(*tools)
@@ -457,6 +463,8 @@ class Turn:
             FakeModels(model),
             self.executor,
             first_feedback,
+            prices=prices,
+            bytes_per_token=bytes_per_token,
         )
         admitted = Admitted(
             self.journal.key,

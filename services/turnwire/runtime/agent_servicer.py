@@ -114,6 +114,7 @@ def _agent(agent: AgentDefinition, tools: Sequence[ToolInfo]) -> agent_pb2.Agent
             steps=limits.steps,
             turn_timeout=duration(limits.turn_timeout) if limits.turn_timeout else None,
             tokens=limits.tokens or 0,
+            cost_micro_usd=limits.cost_micro_usd or 0,
             tool_timeout=duration(limits.tool_timeout),
             max_retry_limit=limits.max_retry_limit,
         ),

@@ -144,8 +144,6 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
 def _refuse_unserved(spec: turn_pb2.TurnSpec) -> None:
     if spec.client_tools:
         raise not_served("spec.client_tools")
-    if spec.limits.HasField("cost_micro_usd"):
-        raise not_served("spec.limits.cost_micro_usd")
     if spec.on_waiting not in _ON_WAITING:
         raise bad("spec.on_waiting", "is no known value")
     if spec.busy_policy not in _BUSY:
@@ -277,6 +275,7 @@ def _limits(limits: turn_pb2.TurnLimits) -> TurnLimits:
         steps=_optional(limits, "steps", "spec.limits.steps"),
         turn_timeout=seconds(limits, "turn_timeout", "spec.limits.turn_timeout"),
         tokens=_optional(limits, "tokens", "spec.limits.tokens"),
+        cost_micro_usd=_optional(limits, "cost_micro_usd", "spec.limits.cost_micro_usd"),
         tool_timeout=seconds(limits, "tool_timeout", "spec.limits.tool_timeout"),
     )
 

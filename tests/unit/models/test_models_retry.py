@@ -15,6 +15,7 @@ from turnwire.extend.llm import (
     ModelRequest,
     StreamFailure,
     TextPart,
+    TokenUsage,
     UsageSnapshot,
     UserMessage,
 )
@@ -39,10 +40,20 @@ class Waits:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, float, FailureKind]] = []
+        self.usage: list[TokenUsage | None] = []
         self.first = asyncio.Event()
 
-    def __call__(self, what: str, seconds: float, failure: StreamFailure) -> None:
+    def __call__(
+        self,
+        what: str,
+        seconds: float,
+        failure: StreamFailure | None,
+        usage: TokenUsage | None = None,
+        following: object = None,
+    ) -> None:
+        assert failure is not None
         self.told.append((what, seconds, failure.kind))
+        self.usage.append(usage)
         self.first.set()
 
 
@@ -76,11 +87,19 @@ async def test_text_that_was_seen_is_never_said_twice() -> None:
     assert len(inner.requests) == 1
 
 
-async def test_usage_alone_is_not_seen() -> None:
-    inner = attempts([{"usage": {"input": 9}}, BUSY], GOOD)
-    got = await run(RetryModel(inner, QUICK))
+async def test_usage_alone_is_not_seen_and_is_told_with_the_repeat() -> None:
+    inner, waits = attempts([{"usage": {"input": 9}}, BUSY], GOOD), Waits()
+    got = await run(RetryModel(inner, QUICK), waits)
     assert got.text == "alpha beta"
     assert got.usage is None
+    assert [usage and usage.input_tokens for usage in waits.usage] == [9]
+
+
+async def test_usage_of_the_last_attempt_stays_in_the_stream() -> None:
+    inner = attempts([{"usage": {"input": 9}}, BUSY])
+    got = await run(RetryModel(inner, RetrySettings(attempts=1)))
+    assert got.usage is not None
+    assert got.usage.usage.input_tokens == 9
 
 
 @pytest.mark.parametrize("kind", ["auth", "quota", "invalid-request", "context-overflow", "content-filter"])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
+from turnwire.runtime.domain.call_terms import CallTerms
+from turnwire.runtime.domain.prices import Price
 from turnwire.runtime.domain.turn import BusyPolicy
 
 __all__ = ["AgentDefinition", "AgentLimits"]
@@ -40,7 +43,7 @@ def _with_limits(data: dict[str, Any]) -> dict[str, Any]:
 
 
 class AgentLimits(BaseModel):
-    """Limits of an agent's turns; times are seconds, None = no limit.
+    """Limits of an agent's turns; times are seconds, costs are US dollars, None = no limit.
 
     `max_retry_limit` is how often an answer that misses its schema goes back to the model.
     """
@@ -50,14 +53,20 @@ class AgentLimits(BaseModel):
     steps: int = Field(default=30, ge=1, le=120)
     turn_timeout: float | None = Field(default=None, gt=0)
     tokens: int | None = Field(default=None, gt=0)
+    cost_usd: Decimal | None = Field(default=None, gt=0, le=1_000_000, decimal_places=6)
     tool_timeout: float = Field(default=540.0, gt=0)
     max_retry_limit: int = Field(default=2, ge=0, le=10)
+
+    @property
+    def cost_micro_usd(self) -> int | None:
+        """Most cost of a turn in millionths of a US dollar."""
+        return None if self.cost_usd is None else int(self.cost_usd * 1_000_000)
 
 
 class AgentDefinition(BaseModel):
     """An agent file. `tools` are names or prefixes ending in `*`; `organization_id` is the scope it serves.
 
-    `organization_id` of `*` serves every scope.
+    `organization_id` of `*` serves every scope. `model_call` and `prices` win over what the deployment says.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -74,6 +83,8 @@ class AgentDefinition(BaseModel):
     fallback_models: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     limits: AgentLimits = AgentLimits()
+    model_call: CallTerms = CallTerms()
+    prices: dict[str, Price] = {}
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
     organization_id: str = Field(
         default="default-org", validation_alias=AliasChoices("organization_id", "scope")

@@ -148,6 +148,7 @@ class TurnLimits(_Frozen):
     steps: int | None = None
     turn_timeout: float | None = None
     tokens: int | None = None
+    cost_micro_usd: int | None = None
     tool_timeout: float | None = None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnwire.runtime.domain.prices import NO_PRICES, PriceTable
 from turnwire.runtime.engine.approvals import EXPIRY_SECONDS
+from turnwire.runtime.engine.estimates import BYTES_PER_TOKEN
 from turnwire.runtime.ports import ModelSource, Store, ToolExecutor
 
 __all__ = ["TurnContext"]
@@ -20,3 +22,6 @@ class TurnContext:
     first_feedback: float = 8.0
     # Seconds after which a question that nobody answers is answered with no.
     approval_timeout: float = EXPIRY_SECONDS
+    prices: PriceTable = NO_PRICES
+    # How usage is estimated that nobody reported; 0 leaves it unknown.
+    bytes_per_token: float = BYTES_PER_TOKEN

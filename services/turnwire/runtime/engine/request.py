@@ -43,6 +43,7 @@ def resolve_model(models: ModelSource, agent: AgentDefinition, spec: TurnSpec) -
         InvalidRequest: MODEL_UNKNOWN. WrongState: MODEL_NOT_CONFIGURED.
     """
     if spec.options.model:
-        return models.resolve(spec.options.model, from_caller=spec.options.model != agent.model)
+        asked = spec.options.model
+        return models.resolve(asked, from_caller=asked != agent.model, terms=agent.model_call)
     fallbacks = (m for m in agent.fallback_models if not m.endswith("*"))
-    return models.resolve_all([agent.model, *fallbacks])
+    return models.resolve_all([agent.model, *fallbacks], terms=agent.model_call)

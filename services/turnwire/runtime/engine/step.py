@@ -28,11 +28,13 @@ from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.engine.answers import AnswerRules
 from turnwire.runtime.engine.approvals import Asker, action_events
+from turnwire.runtime.engine.budget import Budgets
 from turnwire.runtime.engine.cancel import CancelToken
 from turnwire.runtime.engine.context import TurnContext
 from turnwire.runtime.engine.ending import End, after_step, refused
+from turnwire.runtime.engine.estimates import estimated_usage
 from turnwire.runtime.engine.history import assistant_messages
-from turnwire.runtime.engine.model_step import Answer, ModelCall
+from turnwire.runtime.engine.model_step import Answer, ModelCall, StepPlace
 from turnwire.runtime.engine.parts import answer_parts, interrupted_parts
 from turnwire.runtime.engine.plan import PlannedCall, plan_call, refusal_notice, refused_at_once
 from turnwire.runtime.engine.request import model_options, tool_choice, tool_definitions
@@ -80,7 +82,11 @@ class StepRunner:
         self._step_attempt = left.next_attempt
         self._answer: Answer | None = None
         self._batch: ToolBatch | None = None
-        self.meter = UsageMeter(left.progress.usage)
+        prices = context.prices.with_prices(agent.prices)
+        self.meter = UsageMeter(left.progress.usage, prices.cost_micro_usd)
+        self.budgets = Budgets(agent, admitted.spec.limits, admitted.max_steps, left.step, self.meter, token)
+        # Attempts at the next step that an owner began and did not live to count.
+        self._lost_attempts = left.next_attempt - 1
         # The last step that began, from 1 through the whole turn.
         self.step = left.step
         self.last_text = left.last_text
@@ -100,6 +106,8 @@ class StepRunner:
         answer = await self._call_model(model, history, tools)
         end = await self._settle(model, answer, history, tools)
         self._step_attempt = 1
+        if end is None:
+            self.budgets.warn(self._journal, self.step)
         return end
 
     async def finish_left(self, left: Resumption) -> End | None:
@@ -159,14 +167,27 @@ class StepRunner:
             options=model_options(self._spec.options),
             response_schema_json=self._spec.response_schema_json,
         )
-        call = ModelCall(model, request, self._journal, self._context.first_feedback)
+        self._count_lost(model, request)
+        place = StepPlace(self.step, self._max_steps, self._step_attempt)
+        feedback = self._agent.model_call.first_feedback_seconds or self._context.first_feedback
+        call = ModelCall(model, request, self._journal, feedback, place, self._context.bytes_per_token)
         self._answer = call.answer
         with tracer.start_as_current_span("model.call", attributes={"gen_ai.request.model": model.name}):
             try:
                 await self._token.race(call.run(), name="turn.model")
             finally:
-                self.meter.add_model_call(call.answer.usage)
+                self._step_attempt = place.attempt
+                for spent in call.spent():
+                    self.meter.add_model_call(spent.usage, spent.model)
         return call.answer
+
+    def _count_lost(self, model: Model, request: ModelRequest) -> None:
+        """Count what attempts have used whose owner died with their figures: at least the request."""
+        size = self._context.bytes_per_token
+        lost = estimated_usage(None, request, (), size) if self._lost_attempts and size else None
+        for _ in range(self._lost_attempts):
+            self.meter.add_model_call(lost, model.name)
+        self._lost_attempts = 0
 
     async def _settle(
         self, model: Model, answer: Answer, history: list[ModelMessage], tools: Mapping[str, ToolInfo]
@@ -180,7 +201,7 @@ class StepRunner:
         plan, asked = await self._plan(answer, tools)
         refused, events = refused_at_once(plan)
         calls = [refused.get(c.part.call_id, c.part) for c in plan]
-        parts = answer_parts(answer, calls, self.step, model.provider)
+        parts = answer_parts(answer, calls, self.step, answer.provider)
         self.meter.tool_calls += len(plan)
         progress = self._progress(answer.end)
         self._commit(parts, calls, [*events, *action_events(asked)], progress, asked)
@@ -202,8 +223,7 @@ class StepRunner:
         self, progress: Progress, has_calls: bool, history: list[ModelMessage]
     ) -> End | None:
         """Tell how the turn goes on after a settled step; what is added to the turn is added to `history`."""
-        budget = self._spec.limits.tokens or self._agent.limits.tokens
-        over = budget if budget is not None and self.meter.total_tokens > budget else None
+        over = self.budgets.passed()
         end = after_step(progress, has_calls, over, self.last_text)
         if end is None:
             return None
@@ -212,7 +232,7 @@ class StepRunner:
             if end.notice:
                 self._journal.emit(Notice(NoticeSeverity.WARNING, "answer-truncated", end.notice))
             return end
-        if over is not None or self.step >= self._max_steps:
+        if over or self.step >= self._max_steps:
             # There is no step left for another answer, and this one is none.
             return after_step(replace(progress, finish_reason=""), has_calls, over, self.last_text)
         said = self._answers.ask_again(self._journal, self._key.thread.name, progress, self.step, wrong)

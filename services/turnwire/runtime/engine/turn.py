@@ -98,6 +98,7 @@ class TurnRunner:
             left = limit if self._time_left is None else self._time_left
             if left is not None:
                 self._token.fire_at(left, limit or left)
+                self._steps.budgets.note_time()
             return await self._run_steps()
         except AgentControlError as error:
             self._steps.keep_interrupted()

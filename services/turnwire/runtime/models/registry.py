@@ -15,16 +15,26 @@ from pydantic import SecretStr
 
 from turnwire.core.errors import InvalidRequest, WrongState
 from turnwire.core.settings import is_loopback
+from turnwire.runtime.domain.call_terms import CallTerms
 from turnwire.runtime.models.base import BatchedModel
+from turnwire.runtime.models.breaker import Breaker
 from turnwire.runtime.models.connector import Connector
 from turnwire.runtime.models.demo import DemoModel
 from turnwire.runtime.models.dialects import DIALECTS
 from turnwire.runtime.models.fallback import FallbackModel
+from turnwire.runtime.models.guard import Gate, GuardedModel
 from turnwire.runtime.models.http_model import HttpModel
 from turnwire.runtime.models.recording import FileTap, RecordedModel, ReplayModel, read_recordings
 from turnwire.runtime.models.retry import RetryModel
 from turnwire.runtime.models.scripted import ScriptedModel, read_script
-from turnwire.runtime.models.settings import ModelSettings, ProviderProfile
+from turnwire.runtime.models.settings import (
+    LimitSettings,
+    ModelSettings,
+    ProviderProfile,
+    limits_of,
+    retries_of,
+)
+from turnwire.runtime.models.slots import Slots
 
 __all__ = ["ModelRegistry"]
 
@@ -46,6 +56,7 @@ class ModelRegistry:
         )
         self._profiles = _profiles(settings)
         self._scripted: dict[tuple[str, float], ScriptedModel] = {}
+        self._gates: dict[tuple[str, str], Gate] = {}
 
     @property
     def prefixes(self) -> list[str]:
@@ -53,23 +64,43 @@ class ModelRegistry:
         names = set(self._profiles)
         return sorted(names | set(DEVELOPMENT) if self._settings.development_models else names)
 
-    def resolve(self, name: str, *, from_caller: bool = False) -> BatchedModel:
+    def resolve(
+        self, name: str, *, from_caller: bool = False, terms: CallTerms | None = None
+    ) -> BatchedModel:
         """Return the model of that name, with its repeats.
 
         Args:
             name: `prefix:model`.
             from_caller: whether the name comes from a request: such names never reach files of this machine.
+            terms: what an agent says of its calls, in place of the settings.
 
         Raises:
             InvalidRequest: MODEL_UNKNOWN, no such prefix, or the rest of the name is no model.
             WrongState: MODEL_NOT_CONFIGURED, the key is missing.
         """
-        return RetryModel(self._bare(name, from_caller=from_caller), self._settings.retries)
+        return self._repeated(name, terms or CallTerms(), from_caller=from_caller)
 
-    def resolve_all(self, names: Sequence[str], *, from_caller: bool = False) -> BatchedModel:
+    def resolve_all(
+        self, names: Sequence[str], *, from_caller: bool = False, terms: CallTerms | None = None
+    ) -> BatchedModel:
         """Return the first model with the others as its fallbacks. Raises as `resolve`."""
-        models = [self.resolve(name, from_caller=from_caller) for name in names]
-        return models[0] if len(models) == 1 else FallbackModel(models)
+        terms = terms or CallTerms()
+        last = len(names) - 1
+        models = [
+            self._repeated(name, terms, from_caller=from_caller, has_next=index < last)
+            for index, name in enumerate(names)
+        ]
+        if len(models) == 1:
+            return models[0]
+        return FallbackModel(models, visible=retries_of(self._settings.retries, terms).visible)
+
+    def _repeated(
+        self, name: str, terms: CallTerms, *, from_caller: bool, has_next: bool = False
+    ) -> BatchedModel:
+        limits = limits_of(self._settings.limits, terms)
+        model = self._bare(name, limits, from_caller=from_caller)
+        breaker = model.gate.breaker if isinstance(model, GuardedModel) else None
+        return RetryModel(model, retries_of(self._settings.retries, terms), breaker, has_next=has_next)
 
     async def warm_up(self) -> None:
         """Do now what the first call would wait for."""
@@ -79,17 +110,17 @@ class ModelRegistry:
         """Close all connections."""
         await self._connector.close()
 
-    def _bare(self, name: str, *, from_caller: bool) -> BatchedModel:
+    def _bare(self, name: str, limits: LimitSettings, *, from_caller: bool) -> BatchedModel:
         prefix, colon, rest = name.partition(":")
         if prefix in DEVELOPMENT and self._settings.development_models and prefix not in self._profiles:
             if from_caller and prefix != "demo":
                 raise self._unknown(name, f"{prefix}: models are for agents' files, not for requests")
-            return self._development(prefix, rest, name)
+            return self._development(prefix, rest, name, limits)
         if not colon or prefix not in self._profiles:
             raise self._unknown(name, "no provider has that prefix")
-        return self._http(prefix, rest, name)
+        return self._provided(prefix, rest, name, limits)
 
-    def _development(self, prefix: str, rest: str, name: str) -> BatchedModel:
+    def _development(self, prefix: str, rest: str, name: str, limits: LimitSettings) -> BatchedModel:
         if prefix == "demo":
             return DemoModel(name)
         try:
@@ -101,7 +132,7 @@ class ModelRegistry:
             raise self._unknown(name, f"the file cannot be read: {error.strerror}") from error
         except (ValueError, IndexError) as error:
             raise self._unknown(name, str(error) or "the file is empty") from error
-        return self._recorded(rest, name)
+        return self._recorded(rest, name, limits)
 
     def _script(self, source: str, name: str) -> ScriptedModel:
         # One model per script, as its attempts are counted; a changed file is a new script.
@@ -111,17 +142,24 @@ class ModelRegistry:
             self._scripted[key] = ScriptedModel(read_script(source), name)
         return self._scripted[key]
 
-    def _recorded(self, rest: str, name: str) -> BatchedModel:
+    def _recorded(self, rest: str, name: str, limits: LimitSettings) -> BatchedModel:
         file, colon, inner = rest.partition(":")
         if not colon or not file:
             raise self._unknown(name, "record: is followed by a file, a colon and the name of a model")
         tap = partial(FileTap, Path(file))
         prefix, _, model = inner.partition(":")
         if prefix in self._profiles:
-            return self._http(prefix, model, inner, tap)
-        return RecordedModel(self._bare(inner, from_caller=False), tap)
+            return self._provided(prefix, model, inner, limits, tap)
+        return RecordedModel(self._bare(inner, limits, from_caller=False), tap)
 
-    def _http(self, prefix: str, model: str, name: str, tap: partial[FileTap] | None = None) -> HttpModel:
+    def _provided(
+        self,
+        prefix: str,
+        model: str,
+        name: str,
+        limits: LimitSettings,
+        tap: partial[FileTap] | None = None,
+    ) -> BatchedModel:
         profile = self._profiles[prefix]
         if not model:
             raise self._unknown(name, "the name of the model is missing after the colon")
@@ -142,7 +180,16 @@ class ModelRegistry:
                 model=name,
                 variable=variable,
             )
-        return HttpModel(prefix, model, profile, self._connector, self._settings.limits, tap=tap)
+        found = HttpModel(prefix, model, profile, self._connector, limits, tap=tap)
+        return GuardedModel(found, self._gate(profile.base_url or prefix, profile))
+
+    def _gate(self, where: str, profile: ProviderProfile) -> Gate:
+        """Return the gate that all calls to this address with this key go through."""
+        key = profile.api_key.get_secret_value() if profile.api_key is not None else ""
+        if (where, key) not in self._gates:
+            breaker = Breaker(where, self._settings.breaker)
+            self._gates[where, key] = Gate(breaker, Slots(self._settings.max_concurrent_calls))
+        return self._gates[where, key]
 
     def _unknown(self, name: str, why: str) -> InvalidRequest:
         shown = name if len(name) <= 200 else name[:200] + "…"

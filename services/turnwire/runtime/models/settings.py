@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator
 
 from turnwire.core.settings import SettingsGroup
+from turnwire.runtime.domain.call_terms import CallTerms
 
 __all__ = [
     "CUSTOM_PREFIX",
+    "BreakerSettings",
     "LimitSettings",
     "ModelSettings",
     "ProviderProfile",
     "RetrySettings",
     "WireFormat",
+    "limits_of",
+    "retries_of",
 ]
 
 WireFormat = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
@@ -38,13 +43,33 @@ class LimitSettings(SettingsGroup):
 
 
 class RetrySettings(SettingsGroup):
-    """Repeats of a model call that failed before anything of it was seen."""
+    """Repeats of a model call that failed in passing."""
 
     attempts: int = Field(default=3, ge=1, le=10, description="Tries in all; 1 never repeats.")
     first_delay_seconds: float = Field(default=0.5, ge=0, le=60, description="Wait before the second try.")
     longest_delay_seconds: float = Field(default=30.0, ge=0, le=600, description="Longest wait of our own.")
     longest_retry_after_seconds: float = Field(
         default=60.0, ge=0, le=3600, description="A provider that asks for a longer wait gets no repeat."
+    )
+    visible: bool = Field(
+        default=True,
+        description="Also repeats a call of which readers have seen something: a step_reset voids that.",
+    )
+
+
+class BreakerSettings(SettingsGroup):
+    """When a provider that fails is left alone for a while; counted for each address and key."""
+
+    failures: int = Field(
+        default=10,
+        ge=0,
+        le=1000,
+        description="Failures in a row (no connection, server error, time limit) that open the circuit; "
+        "0 never opens it.",
+    )
+    window_seconds: Positive = Field(default=60.0, description="Time within which they have to come.")
+    open_seconds: Positive = Field(
+        default=15.0, description="How long calls are refused before one finds out how things are."
     )
 
 
@@ -99,6 +124,19 @@ class ProviderProfile(SettingsGroup):
         return value.rstrip("/")
 
 
+def limits_of(limits: LimitSettings, terms: CallTerms) -> LimitSettings:
+    """Return the limits that hold for an agent."""
+    own = terms.model_dump(exclude_none=True, include=set(LimitSettings.model_fields))
+    return limits.model_copy(update=own) if own else limits
+
+
+def retries_of(retries: RetrySettings, terms: CallTerms) -> RetrySettings:
+    """Return the repeats that hold for an agent."""
+    own = {"attempts": terms.attempts, "visible": terms.retry_visible}
+    known = {name: value for name, value in own.items() if value is not None}
+    return retries.model_copy(update=known) if known else retries
+
+
 class ModelSettings(SettingsGroup):
     """All models of this deployment."""
 
@@ -120,6 +158,28 @@ class ModelSettings(SettingsGroup):
         description="More providers by prefix; a built-in prefix here replaces the built-in profile.",
     )
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Time limits of a call.")
+    breaker: BreakerSettings = Field(
+        default_factory=BreakerSettings, description="The circuit of each provider."
+    )
+    max_concurrent_calls: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Calls to one provider, by address and key, that run at once; more wait in their order. "
+        "0: no limit.",
+    )
+    prices_file: Path | None = Field(
+        default=None,
+        description="YAML file with what models cost, see docs/models.md; without it no cost is told.",
+    )
+    bytes_per_token: float = Field(
+        default=4.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="By how many bytes of text a token is estimated where no usage was reported; 0: not at "
+        "all, the usage is unknown then.",
+    )
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Repeats of a call.")
     proxy: str = Field(
         default="", description="HTTP proxy for all providers; empty follows HTTPS_PROXY and so on."
