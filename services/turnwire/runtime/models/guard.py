@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from turnwire.extend.llm import LlmEvent, ModelRequest
+from turnwire.extend.llm import ModelRequest
 from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, has_visible, is_terminal
 from turnwire.runtime.models.breaker import Breaker
 from turnwire.runtime.models.slots import Slots
@@ -48,8 +48,7 @@ class GuardedModel(BatchedModel):
             if passage is None:
                 yield [breaker.refusal(self.provider)]
                 return
-            end: LlmEvent | None = None
-            begun = False
+            begun = ended = False
             try:
                 async with aclosing(self._inner.batches(request, on_sent=on_sent, on_wait=on_wait)) as answer:
                     async for batch in answer:
@@ -57,9 +56,12 @@ class GuardedModel(BatchedModel):
                             begun = True
                             breaker.answers(passage)
                         if is_terminal(batch):
-                            end = batch[-1]
+                            # Before anybody hears of it: whoever repeats the call asks the circuit first.
+                            ended = True
+                            breaker.leave(passage, batch[-1])
                         yield batch
             finally:
-                breaker.leave(passage, end)
+                if not ended:
+                    breaker.leave(passage, None)
         finally:
             slots.give_back()
