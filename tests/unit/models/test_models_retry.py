@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from support.model_streams import Said, said
 from turnwire.extend.llm import (
     FailureKind,
     Finish,
+    FinishReason,
+    LlmEvent,
     ModelRequest,
     StreamFailure,
+    TextDelta,
     TextPart,
     TokenUsage,
     UsageSnapshot,
@@ -195,3 +199,48 @@ def test_a_list_without_models_is_refused() -> None:
 
 def test_scripts_of_these_tests_are_scripts() -> None:
     assert read_script(json.dumps([GOOD]))["calls"] == [GOOD]
+
+
+# --- who closes what ---
+
+
+class Held(BatchedModel):
+    """Keeps hold of its streams, so that nothing but whoever reads them closes them."""
+
+    def __init__(self, *events: LlmEvent) -> None:
+        super().__init__("held:model", "held")
+        self.events = events
+        self.opened: list[Any] = []
+        self.closed = 0
+
+    def batches(self, request: ModelRequest, *, on_sent: Any, on_wait: Any) -> Any:
+        self.opened.append(self._play())
+        return self.opened[-1]
+
+    async def _play(self) -> Any:
+        try:
+            yield list(self.events)
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+STOP = Finish(FinishReason.STOP)
+
+
+@pytest.mark.parametrize("visible", [True, False])
+@pytest.mark.parametrize("events", [(TextDelta("a"), STOP), (TextDelta("a"), TextDelta("b"))])
+async def test_whoever_leaves_at_any_event_closes_what_is_below(
+    events: tuple[LlmEvent, ...], visible: bool
+) -> None:
+    settings = RetrySettings(visible=visible)
+    for count in range(len(events) + 1):
+        held = Held(*events)
+        for model in (
+            RetryModel(held, settings),
+            FallbackModel([RetryModel(held, settings), attempts(GOOD)], visible=visible),
+        ):
+            async with asyncio.timeout(5), aclosing(model.stream(REQUEST, on_wait=Waits())) as stream:
+                for _ in range(count):
+                    await anext(stream)
+            assert held.closed == len(held.opened)

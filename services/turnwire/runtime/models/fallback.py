@@ -28,6 +28,9 @@ logger = logging.getLogger(__name__)
 _FINAL = frozenset({FailureKind.CONTEXT_OVERFLOW, FailureKind.CONTENT_FILTER, FailureKind.INVALID_REQUEST})
 _UNKNOWN_MODEL = 404
 
+# What has come of an answer, the rest of it, and which model gives it.
+_Chosen = tuple[list[list[LlmEvent]], Batches, int]
+
 
 class FallbackModel(WrappedModel):
     """The first of `models`, and the others in order when those before failed.
@@ -52,11 +55,12 @@ class FallbackModel(WrappedModel):
         begun, rest, index = await self._start_from(0, request, on_sent, on_wait)
         if not self._visible or on_wait is None or index == len(self._models) - 1:
             return begun, rest
-        return begun, self._go_on(rest, index, request, on_sent, on_wait)
+        # What has begun goes into the stream that closes the model below: one never asked for closes nothing.
+        return [], self._go_on((begun, rest, index), request, on_sent, on_wait)
 
     async def _start_from(
         self, index: int, request: ModelRequest, on_sent: OnSent | None, on_wait: OnWait | None
-    ) -> tuple[list[list[LlmEvent]], Batches, int]:
+    ) -> _Chosen:
         """Begin with the first model from `index` on that shows anything; the last number tells which."""
         while True:
             model = self._models[index]
@@ -74,10 +78,10 @@ class FallbackModel(WrappedModel):
             index += 1
 
     async def _go_on(
-        self, rest: Batches, index: int, request: ModelRequest, on_sent: OnSent | None, on_wait: OnWait
+        self, chosen: _Chosen, request: ModelRequest, on_sent: OnSent | None, on_wait: OnWait
     ) -> Batches:
         """Yield an answer that somebody sees, and that of a later model in its place when it breaks."""
-        begun: list[list[LlmEvent]] = []
+        begun, rest, index = chosen
         while True:
             broken = False
             async with aclosing(rest):

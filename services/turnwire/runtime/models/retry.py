@@ -91,7 +91,8 @@ class RetryModel(WrappedModel):
         except _Again as first:
             # Only a call that failed needs more than one try, and so the machinery for it.
             started = await self._repeat(first, call)
-        return started if not self._may_void(call) else (started[0], self._go_on(started[1], call))
+        # What has begun goes into the stream that closes the model below: one never asked for closes nothing.
+        return started if not self._may_void(call) else ([], self._go_on(*started, call))
 
     def _may_void(self, call: _Call) -> bool:
         """Whether an attempt may be repeated of which something was given: somebody has to hear of that."""
@@ -110,9 +111,8 @@ class RetryModel(WrappedModel):
             raise _Again(failure, usage_in(begun))
         return begun, rest
 
-    async def _go_on(self, rest: Batches, call: _Call) -> Batches:
+    async def _go_on(self, begun: list[list[LlmEvent]], rest: Batches, call: _Call) -> Batches:
         """Yield an answer that somebody sees, and others in its place when it breaks."""
-        begun: list[list[LlmEvent]] = []
         while True:
             broken: _Again | None = None
             async with aclosing(rest):
