@@ -88,10 +88,10 @@ class FallbackModel(WrappedModel):
                 for batch in begun:
                     yield batch
                 async for batch in rest:
-                    failure = failure_in(batch)
-                    if failure is not None and index < len(self._models) - 1 and _passes_on(failure):
+                    last = batch[-1]
+                    if type(last) is StreamFailure and index < len(self._models) - 1 and _passes_on(last):
                         broken = True
-                        self._report(index, failure, [batch], on_wait)
+                        self._report(index, last, [batch], on_wait)
                         break
                     yield batch
             if not broken:

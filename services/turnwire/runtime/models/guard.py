@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from turnwire.extend.llm import ModelRequest
-from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, has_visible, is_terminal
+from turnwire.extend.llm import Finish, ModelRequest, StreamFailure
+from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, has_visible
 from turnwire.runtime.models.breaker import Breaker
 from turnwire.runtime.models.slots import Slots
 
@@ -55,7 +55,8 @@ class GuardedModel(BatchedModel):
                         if not begun and has_visible(batch):
                             begun = True
                             breaker.answers(passage)
-                        if is_terminal(batch):
+                        last = type(batch[-1])
+                        if last is Finish or last is StreamFailure:
                             # Before anybody hears of it: whoever repeats the call asks the circuit first.
                             ended = True
                             breaker.leave(passage, batch[-1])

@@ -119,9 +119,10 @@ class RetryModel(WrappedModel):
                 for batch in begun:
                     yield batch
                 async for batch in rest:
-                    failure = failure_in(batch)
-                    if failure is not None and self._passing(failure, call):
-                        broken = _Again(failure, usage_in([batch]))
+                    # Once for each read of the network: no call but for a failure.
+                    last = batch[-1]
+                    if type(last) is StreamFailure and self._passing(last, call):
+                        broken = _Again(last, usage_in([batch]))
                         break
                     yield batch
             if broken is None:
