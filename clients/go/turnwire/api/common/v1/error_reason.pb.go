@@ -181,6 +181,8 @@ const (
 	ErrorReason_ERROR_REASON_CONTROL_TARGET_UNKNOWN ErrorReason = 114
 	// FAILED_PRECONDITION, at start: a certificate file cannot be read or is no PEM file; mend or replace it (path).
 	ErrorReason_ERROR_REASON_CERTIFICATE_UNREADABLE ErrorReason = 115
+	// FAILED_PRECONDITION, at start: the file of prices is wrong; mend the field that the text names.
+	ErrorReason_ERROR_REASON_PRICES_FILE_INVALID ErrorReason = 116
 	// INTERNAL: a defect of the server; report the error id (error_id).
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 120
 	// INVALID_ARGUMENT: no provider has that prefix, or the rest names no model; use one that the text
@@ -285,6 +287,7 @@ var (
 		113: "ERROR_REASON_CALL_CANCELLED",
 		114: "ERROR_REASON_CONTROL_TARGET_UNKNOWN",
 		115: "ERROR_REASON_CERTIFICATE_UNREADABLE",
+		116: "ERROR_REASON_PRICES_FILE_INVALID",
 		120: "ERROR_REASON_INTERNAL",
 		121: "ERROR_REASON_MODEL_UNKNOWN",
 		130: "ERROR_REASON_MODEL_FAILED",
@@ -372,6 +375,7 @@ var (
 		"ERROR_REASON_CALL_CANCELLED":         113,
 		"ERROR_REASON_CONTROL_TARGET_UNKNOWN": 114,
 		"ERROR_REASON_CERTIFICATE_UNREADABLE": 115,
+		"ERROR_REASON_PRICES_FILE_INVALID":    116,
 		"ERROR_REASON_INTERNAL":               120,
 		"ERROR_REASON_MODEL_UNKNOWN":          121,
 		"ERROR_REASON_MODEL_FAILED":           130,
@@ -418,7 +422,7 @@ var File_turnwire_api_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xcd\x16\n" +
+	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xf3\x16\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12$\n" +
@@ -493,7 +497,8 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10p\x12\x1f\n" +
 	"\x1bERROR_REASON_CALL_CANCELLED\x10q\x12'\n" +
 	"#ERROR_REASON_CONTROL_TARGET_UNKNOWN\x10r\x12'\n" +
-	"#ERROR_REASON_CERTIFICATE_UNREADABLE\x10s\x12\x19\n" +
+	"#ERROR_REASON_CERTIFICATE_UNREADABLE\x10s\x12$\n" +
+	" ERROR_REASON_PRICES_FILE_INVALID\x10t\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10x\x12\x1e\n" +
 	"\x1aERROR_REASON_MODEL_UNKNOWN\x10y\x12\x1e\n" +
 	"\x19ERROR_REASON_MODEL_FAILED\x10\x82\x01\x12!\n" +

@@ -1087,7 +1087,7 @@ func (x *StepCommitted) GetCallIds() []string {
 // Every call of this step has its result.
 type StepSettled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the step has cost.
+	// What the turn has cost so far, this step among it.
 	Usage         *UsageSummary `protobuf:"bytes,1,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2138,7 +2138,7 @@ func (x *SubagentFailed) GetUsage() *UsageSummary {
 // Something is taking its time; once per wait.
 type Waiting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What: `model`, `retry`, `tool-pool`, `circuit-breaker` or a later word.
+	// What: `model`, `retry`, `tool-pool`, `circuit-breaker`, `model-slot` or a later word.
 	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
 	// How long it has been, or for a retry how long it will be.
 	WaitDuration *durationpb.Duration `protobuf:"bytes,2,opt,name=wait_duration,json=waitDuration,proto3" json:"wait_duration,omitempty"`

@@ -485,7 +485,7 @@ export const StepCommittedSchema: GenMessage<StepCommitted> = /*@__PURE__*/
  */
 export type StepSettled = Message<"turnwire.api.runtime.v1.StepSettled"> & {
   /**
-   * What the step has cost.
+   * What the turn has cost so far, this step among it.
    *
    * @generated from field: turnwire.api.runtime.v1.UsageSummary usage = 1;
    */
@@ -1081,7 +1081,7 @@ export const SubagentFailedSchema: GenMessage<SubagentFailed> = /*@__PURE__*/
  */
 export type Waiting = Message<"turnwire.api.runtime.v1.Waiting"> & {
   /**
-   * What: `model`, `retry`, `tool-pool`, `circuit-breaker` or a later word.
+   * What: `model`, `retry`, `tool-pool`, `circuit-breaker`, `model-slot` or a later word.
    *
    * @generated from field: string what = 1;
    */
