@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,8 +156,8 @@ async def test_a_refused_call_gives_its_place_back() -> None:
 
 
 def test_models_of_one_address_and_key_share_a_gate_and_others_do_not() -> None:
-    def profile(url: str, key: str) -> ProviderProfile:
-        return ProviderProfile(base_url=url, api_key=SecretStr(key))
+    def profile(url: str, key: str, **more: Any) -> ProviderProfile:
+        return ProviderProfile(base_url=url, api_key=SecretStr(key), **more)
 
     registry = ModelRegistry(
         ModelSettings(
@@ -164,7 +165,7 @@ def test_models_of_one_address_and_key_share_a_gate_and_others_do_not() -> None:
                 "one": profile("http://a.example", "k1"),
                 "same": profile("http://a.example", "k1"),
                 "key": profile("http://a.example", "k2"),
-                "host": profile("http://b.example", "k1"),
+                "host": profile("http://b.example", "k1", max_concurrent_calls=2),
             },
             max_concurrent_calls=7,
         )
@@ -173,3 +174,4 @@ def test_models_of_one_address_and_key_share_a_gate_and_others_do_not() -> None:
     assert gates[0] is gates[1] is gates[2]
     assert len({id(gate) for gate in gates}) == 4
     assert gates[-1] is None
+    assert [gate and gate.slots.limit for gate in gates[:5]] == [7, 7, 7, 7, 2]

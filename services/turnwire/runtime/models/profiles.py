@@ -92,6 +92,12 @@ class ProviderProfile(SettingsGroup):
         description="Where this server differs from what its format can do, by the names and words of the "
         "table in docs/providers.md.",
     )
+    max_concurrent_calls: int | None = Field(
+        default=None,
+        ge=0,
+        le=100_000,
+        description="Calls that run at once, 0 for no limit; absent: as for all providers.",
+    )
     proxy: SecretStr | None = Field(
         default=None,
         description="HTTP proxy for this provider, `none` for no proxy; absent: as for all providers.",

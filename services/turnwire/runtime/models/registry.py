@@ -187,8 +187,9 @@ class ModelRegistry:
         """Return the gate that all calls to this address with this key go through."""
         key = profile.api_key.get_secret_value() if profile.api_key is not None else ""
         if (where, key) not in self._gates:
+            own, general = profile.max_concurrent_calls, self._settings.max_concurrent_calls
             breaker = Breaker(where, self._settings.breaker)
-            self._gates[where, key] = Gate(breaker, Slots(self._settings.max_concurrent_calls))
+            self._gates[where, key] = Gate(breaker, Slots(general if own is None else own))
         return self._gates[where, key]
 
     def _bridge(

@@ -13,7 +13,7 @@ class Slots:
     """Places for calls; a `limit` of 0 has one for everybody."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.taken = 0
 
@@ -27,7 +27,7 @@ class Slots:
 
         Cancelling this leaves the queue, and passes on a place that came in the same moment.
         """
-        if not self._limit or self.taken < self._limit:
+        if not self.limit or self.taken < self.limit:
             self.taken += 1
             return
         place = asyncio.get_running_loop().create_future()
