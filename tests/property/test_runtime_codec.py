@@ -40,7 +40,6 @@ TIMES = st.one_of(st.integers(10**9, 4 * 10**18), st.integers(1, 4 * 10**9).map(
 STAMPS = st.tuples(*[st.one_of(st.integers(0, 3), st.integers(0, 2**32 - 1))] * 3)
 # Arms that no event of today's runtime fills.
 ARMS_NOT_SERVED = {
-    "compacted",
     "subagent_started",
     "subagent_progress",
     "subagent_checkpoint",

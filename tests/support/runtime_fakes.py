@@ -10,6 +10,7 @@ from turnwire.core.errors import Unavailable
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
     ActionResolved,
+    Compacted,
     MessageOrigin,
     ToolCallFinished,
     ToolCallStarted,
@@ -18,11 +19,13 @@ from turnwire.extend.events import (
     TurnFinished,
     TurnState,
     TurnSuspended,
+    UsageSummary,
 )
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure, ToolCallComplete
 from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.compaction import DEFAULT_RULES, Compaction, CompactionRules, StoredHistory
 from turnwire.runtime.domain.execution import (
     ExecuteCall,
     ExecutionAccepted,
@@ -70,6 +73,7 @@ class FakeJournal:
         self.voided: list[Action] = []
         # Messages that were added to the turn, with their origin.
         self.taken_in: list[tuple[str, MessageOrigin, tuple[InputPart, ...]]] = []
+        self.compactions: list[Compaction] = []
         # How the journal was left without an end: `suspended` or `released`.
         self.left = ""
         self.end: TurnFinished | None = None
@@ -137,6 +141,10 @@ class FakeJournal:
         self.progress.append(progress)
         for event in events:
             self.emit(event)
+
+    def compact(self, made: Compaction, usage: UsageSummary, event: Compacted) -> None:
+        self.compactions.append(made)
+        self.emit(event)
 
     def ask_again(
         self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
@@ -397,10 +405,11 @@ class FakeStore:
 
     def __init__(self, *messages: StoredMessage) -> None:
         self.messages = messages
+        self.compaction: Compaction | None = None
         self.terms = ApprovalTerms(1_700_000_000_000_000_000)
 
-    async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
-        return self.messages
+    async def history(self, thread: ThreadKey) -> StoredHistory:
+        return StoredHistory(self.messages, self.compaction)
 
     async def approval_terms(self, thread: ThreadKey) -> ApprovalTerms:
         return self.terms
@@ -452,6 +461,8 @@ class Turn:
         time_left: float | None = None,
         prices: PriceTable = NO_PRICES,
         bytes_per_token: float = 4.0,
+        compaction: CompactionRules = DEFAULT_RULES,
+        first: bool = False,
     ) -> None:
         self.model = model
         self.executor = FakeExecutor(*tools)
@@ -465,6 +476,7 @@ class Turn:
             first_feedback,
             prices=prices,
             bytes_per_token=bytes_per_token,
+            compaction=compaction,
         )
         admitted = Admitted(
             self.journal.key,
@@ -475,6 +487,8 @@ class Turn:
             max_steps,
             time_left,
             resumption,
+            first,
+            input_message="user-1" if first else "",
         )
         self.runner = TurnRunner(context, agent, admitted, self.journal, self.token)
 

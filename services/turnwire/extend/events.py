@@ -15,6 +15,7 @@ from turnwire.extend.llm import LlmEvent, TokenUsage
 __all__ = [
     "ActionRequired",
     "ActionResolved",
+    "Compacted",
     "EpisodeKind",
     "MessageOrigin",
     "Notice",
@@ -252,6 +253,26 @@ class SteerApplied:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """The older part of the thread stands as a summary in what the model reads; the transcript is unchanged.
+
+    Args:
+        compacted_count: messages that the summary stands for.
+        summary: at most 32 KiB.
+        trigger: `tokens`, `messages`, `characters` or `overflow`.
+        tokens_before, tokens_after: estimates of the request.
+        fallback: there is no summary: truncated pieces take its place, for this request alone.
+    """
+
+    compacted_count: int
+    summary: str
+    trigger: str
+    tokens_before: int = 0
+    tokens_after: int = 0
+    fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Something is taking its time: `model`, `retry`, `tool-pool`."""
 
@@ -318,6 +339,7 @@ TurnEvent = (
     | ActionRequired
     | ActionResolved
     | SteerApplied
+    | Compacted
     | Waiting
     | Notice
     | TurnSuspended

@@ -14,12 +14,12 @@ from turnwire.runtime.event_codec import (
     OUTCOMES,
     STATES,
     enum_table,
-    failure_status,
     overflow_to_proto,
     result_part_to_proto,
     timestamp,
     usage_summary_to_proto,
 )
+from turnwire.runtime.failure_codec import failure_status
 
 __all__ = ["DISPOSITIONS", "MAX_MESSAGE_BYTES", "message_to_proto", "thread_to_proto", "turn_to_proto"]
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.rpc import code_pb2, error_details_pb2, status_pb2
-
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.llm.v1 import llm_event_pb2 as llm
 from turnwire.api.runtime.v1 import turn_event_pb2 as pb
@@ -32,6 +29,7 @@ from turnwire.extend.llm import (
 from turnwire.runtime.action_codec import ACTION_STATES, action_to_proto
 from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
 from turnwire.runtime.domain.resumption import OpenAttempt
+from turnwire.runtime.failure_codec import failure_status
 from turnwire.runtime.store.log import Record
 from turnwire.runtime.values_codec import duration, enum_table, timestamp
 
@@ -116,29 +114,6 @@ def open_attempt(pages: Sequence[bytes], after_sequence: int) -> OpenAttempt:
                     # A step without any part is committed too, and moves nothing in the transcript.
                     first = last = 0
     return OpenAttempt(step, step_attempt, first, last, settled)
-
-
-# Code of a failed turn's error by its reason; everything else is UNKNOWN.
-_CODES = {
-    "INTERNAL": code_pb2.INTERNAL,
-    "MODEL_FAILED": code_pb2.UNAVAILABLE,
-    "STEPS_EXHAUSTED": code_pb2.RESOURCE_EXHAUSTED,
-    "BUDGET_EXHAUSTED": code_pb2.RESOURCE_EXHAUSTED,
-    "TIMEOUT": code_pb2.DEADLINE_EXCEEDED,
-    "POLICY": code_pb2.FAILED_PRECONDITION,
-    "LOOP_DETECTED": code_pb2.ABORTED,
-    "ANSWER_INVALID": code_pb2.FAILED_PRECONDITION,
-    "RUNTIME_RESTARTED": code_pb2.ABORTED,
-}
-
-
-def failure_status(reason: str, text: str) -> status_pb2.Status:
-    """Return the error of a failed turn, with its one ErrorInfo."""
-    status = status_pb2.Status(code=_CODES.get(reason, code_pb2.UNKNOWN), message=text[:1000])
-    packed = AnyMessage()
-    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="turnwire.dev"))
-    status.details.append(packed)
-    return status
 
 
 def token_usage_to_proto(usage: TokenUsage) -> llm.TokenUsage:
@@ -323,6 +298,19 @@ def _steer_applied(m: pb.TurnEvent, e: ev.SteerApplied) -> None:
     )
 
 
+def _compacted(m: pb.TurnEvent, e: ev.Compacted) -> None:
+    m.compacted.CopyFrom(
+        pb.Compacted(
+            compacted_count=e.compacted_count,
+            summary=e.summary,
+            trigger=e.trigger,
+            tokens_before=e.tokens_before,
+            tokens_after=e.tokens_after,
+            fallback=e.fallback,
+        )
+    )
+
+
 def _suspended(m: pb.TurnEvent, e: ev.TurnSuspended) -> None:
     m.turn_suspended.CopyFrom(pb.TurnSuspended(actions=e.actions))
 
@@ -380,6 +368,7 @@ _ARMS: dict[type, Callable[[pb.TurnEvent, Any], None]] = {
     ev.ActionRequired: _action_required,
     ev.ActionResolved: _action_resolved,
     ev.SteerApplied: _steer_applied,
+    ev.Compacted: _compacted,
     ev.Waiting: _waiting,
     ev.Notice: _notice,
     ev.TurnSuspended: _suspended,

@@ -6,13 +6,22 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from turnwire.extend.actions import Action
-from turnwire.extend.events import MessageOrigin, ToolCallFinished, ToolCallStarted, TurnEvent, TurnFinished
+from turnwire.extend.events import (
+    Compacted,
+    MessageOrigin,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnEvent,
+    TurnFinished,
+    UsageSummary,
+)
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure, TokenUsage
 from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
 from turnwire.runtime.domain.call_terms import CallTerms
+from turnwire.runtime.domain.compaction import Compaction, StoredHistory
 from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
-from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import BusyPolicy, InputPart, StartCommand, ThreadKey, TurnKey, TurnRow
 
@@ -188,6 +197,10 @@ class TurnJournal(Protocol):
         """
         ...
 
+    def compact(self, made: Compaction, usage: UsageSummary, event: Compacted) -> None:
+        """Hand in a summary of the older part of the thread; `usage` is what the turn has used with it."""
+        ...
+
     def ask_again(
         self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
     ) -> None:
@@ -297,8 +310,8 @@ class Store(Protocol):
         """End a turn that still waits in the queue; its last sequence, or None when it waits no more."""
         ...
 
-    async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
-        """Return the visible messages of a thread, oldest first."""
+    async def history(self, thread: ThreadKey) -> StoredHistory:
+        """Return what of a thread a model is told: its newest summary and the messages that it leaves."""
         ...
 
     async def request_stop(self, key: TurnKey, note: StopNote) -> bool:

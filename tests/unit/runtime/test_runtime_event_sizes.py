@@ -153,7 +153,6 @@ def _ns(event: turn_event_pb2.TurnEvent) -> int:
 
 # Arms of the contract that this version does not emit.
 LATER = {
-    "compacted",
     "subagent_checkpoint",
     "subagent_completed",
     "subagent_failed",

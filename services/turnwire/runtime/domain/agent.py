@@ -12,6 +12,7 @@ import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from turnwire.runtime.domain.call_terms import CallTerms
+from turnwire.runtime.domain.compaction import CompactionTerms
 from turnwire.runtime.domain.prices import Price
 from turnwire.runtime.domain.turn import BusyPolicy
 
@@ -66,7 +67,8 @@ class AgentLimits(BaseModel):
 class AgentDefinition(BaseModel):
     """An agent file. `tools` are names or prefixes ending in `*`; `organization_id` is the scope it serves.
 
-    `organization_id` of `*` serves every scope. `model_call` and `prices` win over what the deployment says.
+    `organization_id` of `*` serves every scope. `model_call`, `compaction` and `prices` win over what the
+    deployment says; `context_window` is what its model takes in tokens.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -84,6 +86,8 @@ class AgentDefinition(BaseModel):
     tools: tuple[str, ...] = ()
     limits: AgentLimits = AgentLimits()
     model_call: CallTerms = CallTerms()
+    context_window: int | None = Field(default=None, ge=1000, le=100_000_000)
+    compaction: CompactionTerms = CompactionTerms()
     prices: dict[str, Price] = {}
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
     organization_id: str = Field(

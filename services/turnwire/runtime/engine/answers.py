@@ -60,8 +60,8 @@ class AnswerRules:
 
     def ask_again(
         self, journal: TurnJournal, thread: str, progress: Progress, step: int, wrong: Sequence[str]
-    ) -> InputPart:
-        """Add the reminder to the turn that has the model answer once more; returns what it says."""
+    ) -> tuple[str, InputPart]:
+        """Add the reminder that has the model answer once more; returns its id and what it says."""
         self.retries += 1
         message_id = mint_id()
         said = InputPart(kind="text", text=templates.answer_invalid(wrong))
@@ -76,4 +76,4 @@ class AnswerRules:
             ],
             progress=replace(progress, answer_retries=self.retries, taken_in=step),
         )
-        return said
+        return message_id, said

@@ -45,17 +45,17 @@ class SpentAttempt:
 
 
 class AttemptCounter:
-    """Counts the attempts of one call. `sent` is whether the request of the current one has left.
+    """Counts the attempts of one call. `sent` is whether the `request` of the current one has left.
 
     Args:
         model: who is asked first, `provider:model`.
         bytes_per_token: how unreported usage is estimated, 0 = it stays unknown.
     """
 
-    __slots__ = ("_bytes_per_token", "_closed", "_request", "model", "sent")
+    __slots__ = ("_bytes_per_token", "_closed", "model", "request", "sent")
 
     def __init__(self, model: str, request: ModelRequest, bytes_per_token: float) -> None:
-        self._request = request
+        self.request = request
         self._bytes_per_token = bytes_per_token
         self._closed: list[SpentAttempt] = []
         self.model = model
@@ -97,4 +97,4 @@ class AttemptCounter:
         if not self._bytes_per_token:
             return None
         said = [*answer.text, *answer.reasoning, *(c.arguments_json for c in answer.calls)]
-        return estimated_usage(reported, self._request, said, self._bytes_per_token)
+        return estimated_usage(reported, self.request, said, self._bytes_per_token)

@@ -21,7 +21,15 @@ from turnwire.extend.llm import (
     UserMessage,
 )
 
-__all__ = ["BYTES_PER_TOKEN", "estimated_usage", "request_tokens", "text_tokens"]
+__all__ = [
+    "BYTES_PER_TOKEN",
+    "MEDIA_TOKENS",
+    "MESSAGE_TOKENS",
+    "estimated_usage",
+    "message_pieces",
+    "request_tokens",
+    "text_tokens",
+]
 
 BYTES_PER_TOKEN = 4.0
 # Providers count images by their size in pixels, which is not known here.
@@ -41,7 +49,7 @@ def request_tokens(request: ModelRequest, bytes_per_token: float = BYTES_PER_TOK
     texts = [request.response_schema_json]
     media = 0
     for message in request.messages:
-        said, files = _pieces(message)
+        said, files = message_pieces(message)
         texts += said
         media += files
     for tool in request.tools:
@@ -76,7 +84,7 @@ def estimated_usage(
     )
 
 
-def _pieces(message: ModelMessage) -> tuple[list[str], int]:
+def message_pieces(message: ModelMessage) -> tuple[list[str], int]:
     """Return the texts of a message and how many images and files it has."""
     match message:
         case SystemMessage(text):

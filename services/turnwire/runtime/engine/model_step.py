@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from turnwire.core.ids import mint_id
 from turnwire.extend.events import (
@@ -19,6 +19,7 @@ from turnwire.extend.events import (
     StepReset,
     StepStarted,
     ToolCallPreparing,
+    TurnEvent,
     Waiting,
 )
 from turnwire.extend.llm import (
@@ -35,9 +36,9 @@ from turnwire.extend.llm import (
 )
 from turnwire.runtime.engine.attempts import AttemptCounter, SpentAttempt
 from turnwire.runtime.engine.estimates import BYTES_PER_TOKEN
-from turnwire.runtime.ports import Model, TurnJournal
+from turnwire.runtime.ports import Model
 
-__all__ = ["Answer", "ModelCall", "StepPlace"]
+__all__ = ["Answer", "ModelCall", "StepPlace", "StreamJournal"]
 
 # Characters above which a delta is weighed; the log takes smaller ones for what most events are.
 _LONG_DELTA = 1024
@@ -87,6 +88,26 @@ class StepPlace:
     attempt: int = 1
 
 
+class StreamJournal(Protocol):
+    """What of a journal a model call needs."""
+
+    @property
+    def next_sequence(self) -> int: ...
+
+    @property
+    def crowded(self) -> bool: ...
+
+    def at(self, *, step: int, step_attempt: int = 1, turn_attempt: int = 1) -> None: ...
+
+    def emit(self, event: TurnEvent) -> int: ...
+
+    def emit_soon(self, event: TurnEvent) -> int: ...
+
+    def weigh(self, size: int) -> None: ...
+
+    async def room(self) -> None: ...
+
+
 class ModelCall:
     """Streams one model call into a journal, with all its attempts.
 
@@ -98,7 +119,7 @@ class ModelCall:
         self,
         model: Model,
         request: ModelRequest,
-        journal: TurnJournal,
+        journal: StreamJournal,
         first_feedback: float,
         place: StepPlace | None = None,
         bytes_per_token: float = BYTES_PER_TOKEN,
@@ -250,9 +271,35 @@ class ModelCall:
     def _end(self, event: Finish | StreamFailure) -> None:
         if isinstance(event, StreamFailure):
             event = self._with_partial(event)
+            if event.kind is FailureKind.CONTEXT_OVERFLOW:
+                # Whoever made the call has it told, or repeated with a shorter request.
+                self.answer.end = event
+                return
         self.answer.end = event
         # The step is committed, or the turn ended, right after it.
         self._journal.emit_soon(event)
+
+    def tell_overflow(self) -> None:
+        """Tell readers of a request that was too long for the model and is not repeated."""
+        end = self.answer.end
+        if isinstance(end, StreamFailure) and end.kind is FailureKind.CONTEXT_OVERFLOW:
+            self._journal.emit_soon(end)
+
+    def shorten(self, request: ModelRequest, text: str) -> None:
+        """Have a request that was too long for the model repeated by the next `run`, as this one.
+
+        Args:
+            text: tells readers why.
+        """
+        failure = self.answer.end
+        assert isinstance(failure, StreamFailure)
+        if self._first == self._journal.next_sequence:
+            # The failure came alone, and nobody has seen it.
+            self._first = 0
+        self._attempts.close(self.answer, failure, None, "")
+        notice = Notice(NoticeSeverity.WARNING, "context-overflow", text)
+        self._begin_again("context-overflow", failure, notice)
+        self._request = self._attempts.request = request
 
     def _with_partial(self, failure: StreamFailure) -> StreamFailure:
         if failure.partial_content or not self.answer.text:

@@ -13,6 +13,7 @@ from turnwire.extend.actions import Action
 from turnwire.extend.errors import AgentControlError
 from turnwire.extend.events import (
     EpisodeKind,
+    MessageOrigin,
     Notice,
     NoticeSeverity,
     StepCommitted,
@@ -20,7 +21,7 @@ from turnwire.extend.events import (
     StepStarted,
     TurnEvent,
 )
-from turnwire.extend.llm import Finish, ModelMessage, ModelRequest, StreamFailure, TextPart, UserMessage
+from turnwire.extend.llm import FailureKind, Finish, ModelRequest, StreamFailure, TextPart, UserMessage
 from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.execution import ToolInfo
@@ -30,15 +31,17 @@ from turnwire.runtime.engine.answers import AnswerRules
 from turnwire.runtime.engine.approvals import Asker, action_events
 from turnwire.runtime.engine.budget import Budgets
 from turnwire.runtime.engine.cancel import CancelToken
+from turnwire.runtime.engine.compaction import Compactor
 from turnwire.runtime.engine.context import TurnContext
+from turnwire.runtime.engine.conversation import Conversation
 from turnwire.runtime.engine.ending import End, after_step, refused
 from turnwire.runtime.engine.estimates import estimated_usage
-from turnwire.runtime.engine.history import assistant_messages
 from turnwire.runtime.engine.model_step import Answer, ModelCall, StepPlace
 from turnwire.runtime.engine.parts import answer_parts, interrupted_parts
 from turnwire.runtime.engine.plan import PlannedCall, plan_call, refusal_notice, refused_at_once
 from turnwire.runtime.engine.request import model_options, tool_choice, tool_definitions
 from turnwire.runtime.engine.standing import calls_left, outdated, renew
+from turnwire.runtime.engine.summariser import SummariserPorts
 from turnwire.runtime.engine.toolbox import Toolbox
 from turnwire.runtime.engine.tools import CallRules, ToolBatch
 from turnwire.runtime.engine.usage import UsageMeter
@@ -81,6 +84,8 @@ class StepRunner:
         self._message_id = left.message_id
         self._step_attempt = left.next_attempt
         self._answer: Answer | None = None
+        self._compactor: Compactor | None = None
+        self._first_feedback = agent.model_call.first_feedback_seconds or context.first_feedback
         self._batch: ToolBatch | None = None
         prices = context.prices.with_prices(agent.prices)
         self.meter = UsageMeter(left.progress.usage, prices.cost_micro_usd)
@@ -97,14 +102,14 @@ class StepRunner:
         return f"{self._key.thread.name}/messages/{self._answer_id}" if self._answer_id else ""
 
     async def run(
-        self, model: Model, history: list[ModelMessage], tools: Mapping[str, ToolInfo]
+        self, model: Model, conversation: Conversation, tools: Mapping[str, ToolInfo]
     ) -> End | None:
-        """Run the next step and add what it gave to `history`; None when the turn goes on after it."""
+        """Run the next step and add what it gave to `conversation`; None when the turn goes on after it."""
         self.step += 1
         self._journal.at(step=self.step, step_attempt=self._step_attempt)
         self._journal.emit_soon(StepStarted(self.step, self._max_steps, model.name))
-        answer = await self._call_model(model, history, tools)
-        end = await self._settle(model, answer, history, tools)
+        answer = await self._call_model(model, conversation, tools)
+        end = await self._settle(answer, conversation, tools)
         self._step_attempt = 1
         if end is None:
             self.budgets.warn(self._journal, self.step)
@@ -120,7 +125,7 @@ class StepRunner:
         self._token.check()
         if not left.settled:
             self._journal.emit(StepSettled(self.meter.summary()))
-        return await self._transition(left.progress, bool(left.calls), [])
+        return await self._transition(left.progress, bool(left.calls), None)
 
     def keep_interrupted(self) -> None:
         """Keep what was streamed before the stop, once, and give each call of the step its one result."""
@@ -157,11 +162,15 @@ class StepRunner:
         return Asker(self._key, self._agent.resource_name, terms, timeout)
 
     async def _call_model(
-        self, model: Model, history: Sequence[ModelMessage], tools: Mapping[str, ToolInfo]
+        self, model: Model, conversation: Conversation, tools: Mapping[str, ToolInfo]
     ) -> Answer:
+        if self._compactor is None:
+            self._compactor = self._compactor_of(model, conversation)
+        compactor = self._compactor
+        await compactor.make_room(tools)
         request = ModelRequest(
             model=model.name.partition(":")[2],
-            messages=tuple(history),
+            messages=compactor.messages(),
             tools=tool_definitions(tools),
             tool_choice=tool_choice(self._spec, self.step),
             options=model_options(self._spec.options),
@@ -169,17 +178,39 @@ class StepRunner:
         )
         self._count_lost(model, request)
         place = StepPlace(self.step, self._max_steps, self._step_attempt)
-        feedback = self._agent.model_call.first_feedback_seconds or self._context.first_feedback
-        call = ModelCall(model, request, self._journal, feedback, place, self._context.bytes_per_token)
+        size = self._context.bytes_per_token
+        call = ModelCall(model, request, self._journal, self._first_feedback, place, size)
         self._answer = call.answer
         with tracer.start_as_current_span("model.call", attributes={"gen_ai.request.model": model.name}):
             try:
                 await self._token.race(call.run(), name="turn.model")
+                while await compactor.recover(call.answer.end):
+                    request = replace(request, messages=compactor.messages())
+                    call.shorten(request, "the request was too long for the model: it is made anew, shorter")
+                    await self._token.race(call.run(), name="turn.model")
             finally:
                 self._step_attempt = place.attempt
                 for spent in call.spent():
                     self.meter.add_model_call(spent.usage, spent.model)
+        compactor.heard(call.answer.end, call.answer.usage)
+        call.tell_overflow()
         return call.answer
+
+    def _compactor_of(self, model: Model, conversation: Conversation) -> Compactor:
+        """Return what keeps the requests of this episode within the model's window."""
+        context, agent = self._context, self._agent
+        rules = agent.compaction.over(context.compaction, agent.context_window, model.name)
+        if self._spec.options.max_output_tokens:
+            rules = replace(rules, output_reserve=self._spec.options.max_output_tokens)
+        ports = SummariserPorts(
+            lambda: context.models.resolve(rules.model, terms=agent.model_call) if rules.model else model,
+            self._journal,
+            self._token,
+            self.meter,
+            self._first_feedback,
+            context.bytes_per_token,
+        )
+        return Compactor(conversation, rules, ports, self._spec.response_schema_json)
 
     def _count_lost(self, model: Model, request: ModelRequest) -> None:
         """Count what attempts have used whose owner died with their figures: at least the request."""
@@ -190,13 +221,16 @@ class StepRunner:
         self._lost_attempts = 0
 
     async def _settle(
-        self, model: Model, answer: Answer, history: list[ModelMessage], tools: Mapping[str, ToolInfo]
+        self, answer: Answer, conversation: Conversation, tools: Mapping[str, ToolInfo]
     ) -> End | None:
         """Take the answer into the transcript, run its calls, and tell how the turn goes on."""
         self.last_text = answer.whole_text or self.last_text
         if isinstance(answer.end, StreamFailure):
             self.keep_interrupted()
-            return End("model-error", self.last_text, "MODEL_FAILED", answer.end.message, "error")
+            text = answer.end.message
+            if answer.end.kind is FailureKind.CONTEXT_OVERFLOW and self._compactor is not None:
+                text = f"{self._compactor.overflow_text()}: {text}"
+            return End("model-error", self.last_text, "MODEL_FAILED", text, "error")
         assert isinstance(answer.end, Finish)
         plan, asked = await self._plan(answer, tools)
         refused, events = refused_at_once(plan)
@@ -210,8 +244,8 @@ class StepRunner:
             done = await self._run_tools(plan, refused)
             parts = [*(p for p in parts if not isinstance(p, CallPart)), *done]
         self._journal.emit(StepSettled(self.meter.summary()))
-        history.extend(assistant_messages(parts, model.provider))
-        return await self._transition(progress, bool(plan), history)
+        conversation.add_answer(self._message_id, parts)
+        return await self._transition(progress, bool(plan), conversation)
 
     def _progress(self, finish: Finish | None = None) -> Progress:
         reason, refusal = (finish.reason.value, finish.refusal) if finish is not None else ("", "")
@@ -220,9 +254,9 @@ class StepRunner:
         )
 
     async def _transition(
-        self, progress: Progress, has_calls: bool, history: list[ModelMessage]
+        self, progress: Progress, has_calls: bool, conversation: Conversation | None
     ) -> End | None:
-        """Tell how the turn goes on after a settled step; what is added to the turn is added to `history`."""
+        """Tell how the turn goes on after a settled step; `conversation` gets what is added to the turn."""
         over = self.budgets.passed()
         end = after_step(progress, has_calls, over, self.last_text)
         if end is None:
@@ -235,9 +269,12 @@ class StepRunner:
         if over or self.step >= self._max_steps:
             # There is no step left for another answer, and this one is none.
             return after_step(replace(progress, finish_reason=""), has_calls, over, self.last_text)
-        said = self._answers.ask_again(self._journal, self._key.thread.name, progress, self.step, wrong)
+        added, said = self._answers.ask_again(
+            self._journal, self._key.thread.name, progress, self.step, wrong
+        )
         self._message_id = ""
-        history.append(UserMessage((TextPart(said.text),)))
+        if conversation is not None:
+            conversation.add_user(added, UserMessage((TextPart(said.text),)), MessageOrigin.REMINDER)
         return None
 
     async def _plan(

@@ -10,22 +10,25 @@ from dataclasses import replace
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
     ActionResolved,
+    Compacted,
     MessageOrigin,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
     TurnEvent,
     TurnFinished,
-    TurnState,
+    UsageSummary,
 )
 from turnwire.runtime.domain.admission import AppliedCommand
+from turnwire.runtime.domain.compaction import Compaction
 from turnwire.runtime.domain.message import CallPart, ContentPart, StoredPart
 from turnwire.runtime.domain.resumption import CallState, Progress, Resumption
 from turnwire.runtime.domain.turn import InputPart
 from turnwire.runtime.ports import OwnerLost
 from turnwire.runtime.store import suspension
 from turnwire.runtime.store.actions import insert_statements, void_statement
-from turnwire.runtime.store.finish import finish_statements
+from turnwire.runtime.store.compactions import compaction_statements
+from turnwire.runtime.store.finish import finish_statements, unstorable
 from turnwire.runtime.store.log import TurnLog
 from turnwire.runtime.store.rows import call_extra, encode, part_values
 from turnwire.storage.units import Statement, UnitFenced, UnitRejected
@@ -100,6 +103,8 @@ class Journal:
         self._message_id = ""
         self._message_open = False
         self._part_index = 0
+        # As it was committed last.
+        self._progress = Progress()
         # Calls with the sequences of their intent and of their result (0 = none): durable when committed.
         self._calls: dict[str, tuple[CallPart, int, int]] = {}
         # Open actions with the sequences of their ActionRequired and of their end by this journal (0 = none).
@@ -132,6 +137,7 @@ class Journal:
 
     def resume(self, resumption: Resumption) -> None:
         """Go on where an earlier episode stopped: its open message, its calls and what it asked."""
+        self._progress = resumption.progress
         self._message_id = resumption.message_id
         self._message_open = bool(resumption.message_id)
         self._part_index = resumption.part_index
@@ -160,6 +166,7 @@ class Journal:
             if isinstance(part, CallPart):
                 self._calls[part.call_id] = (part, held, held if part.outcome is not None else 0)
         statements.extend(self._insert_actions(actions, held))
+        self._progress = progress or Progress()
         encoded = encode(progress) if progress is not None else "{}"
         step = parts[0].step if parts else self._step
         statements.append(Statement(_STEP, (step, held, encoded, *self._place, self.key.turn_id)))
@@ -189,6 +196,7 @@ class Journal:
             place = (*self._place, message_id, index)
             statements.append(Statement(_PART, (*place, *part_values(ContentPart(part)))))
         held = self.log.next_sequence + len(events) - 1
+        self._progress = progress
         statements.append(Statement(_TAKEN_IN, (held, encode(progress), *self._place, self.key.turn_id)))
         self.log.stage(statements, events)
 
@@ -245,6 +253,11 @@ class Journal:
             if action.state is ActionState.OPEN:
                 self._actions[action.name] = (action, held, 0)
         return statements
+
+    def compact(self, made: Compaction, usage: UsageSummary, event: Compacted) -> None:
+        """Hand in a summary of the older part of the thread; `usage` is what the turn has used with it."""
+        self._progress = replace(self._progress, usage=usage)
+        self.log.stage(compaction_statements(self.key, made, encode(self._progress)), [event])
 
     def ask_again(
         self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
@@ -344,7 +357,7 @@ class Journal:
         except UnitRejected:
             self.log.begin_anew()
             self._close_calls()
-            await self._commit_end(_unstorable(event), "error", ())
+            await self._commit_end(unstorable(event), "error", ())
         self._on_leave()
 
     def _close_calls(self) -> None:
@@ -377,15 +390,3 @@ class Journal:
         statements = finish_statements(self.key, event, interrupted_reason, applied, self.log.next_sequence)
         self.log.stage(statements, [event])
         await self.log.flush()
-
-
-def _unstorable(event: TurnFinished) -> TurnFinished:
-    return TurnFinished(
-        state=TurnState.FAILED,
-        stop_reason="error",
-        elapsed=event.elapsed,
-        steps=event.steps,
-        usage=event.usage,
-        error_reason="INTERNAL",
-        error_text="a part of the turn could not be stored",
-    )
