@@ -52,6 +52,11 @@ class OpenCall:
             self._parts.append(fragment)
         return ToolCallFragment(self.name, self.argument_bytes)
 
+    def count(self, piece: str) -> ToolCallFragment:
+        """Count a piece of arguments that somebody else puts together and gives to `replace`."""
+        self.argument_bytes += utf8_length(piece)
+        return ToolCallFragment(self.name, self.argument_bytes)
+
     def replace(self, arguments: str) -> None:
         """Take the whole arguments in the place of what has arrived."""
         self._parts = []
@@ -71,7 +76,7 @@ class OpenCall:
         else:
             arguments, error = check_arguments(self.arguments())
         if not self.ended and not self.argument_bytes:
-            error = "the call was cut off before its arguments"
+            error = "the call was cut off before the end of its arguments"
         if self.name.strip().lower() in _HOLLOW_NAMES:
             error = "the call names no tool"
         return ToolCallComplete(self.id, self.name, arguments, error=error)
