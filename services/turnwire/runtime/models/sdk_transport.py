@@ -91,6 +91,9 @@ class SdkTransport:
         except self._sdk.APIStatusError as error:
             return _SdkAnswer(error.response, limits, started, self._supervisor)
         except self._sdk.APITimeoutError as error:
+            if type(error.__cause__).__name__ == "ConnectTimeout":
+                # Also what the SDK calls a connection that was refused.
+                raise TransportTrouble(FailureKind.CONNECTION, "the connection failed") from error
             raise TransportTrouble(FailureKind.TIMEOUT, "the connection timed out") from error
         except self._sdk.APIConnectionError as error:
             raise transport_trouble(error.__cause__ or error) from error
