@@ -38,8 +38,9 @@ from turnwire.runtime.engine import templates
 _UNNAMED = "unnamed"
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
-# Stands for a result without a word in it, as some providers refuse that too.
+# Stand for a result without a word in it, as some providers refuse that too.
 _EMPTY_RESULT = "(empty result)"
+_ONLY_FILES = "(a file)"
 # Checks that it is one object, and converts nothing: numbers may be of any size.
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -170,8 +171,9 @@ def _renamed(message: ModelMessage, ids: dict[str, str]) -> ModelMessage:
 
 def _exchange(parts: Sequence[StoredPart], provider: str, interrupted_reason: str) -> list[ModelMessage]:
     text = "".join(p.content.text for p in parts if isinstance(p, ContentPart))
-    reasoning = "".join(p.text for p in parts if isinstance(p, ReasoningText))
-    replay = "".join(p.replay_json for p in parts if isinstance(p, ReasoningText) and p.provider == provider)
+    # What one provider reasoned, signed or not, is nothing to another.
+    thoughts = [p for p in parts if isinstance(p, ReasoningText) and p.provider == provider]
+    reasoning, replay = "".join(p.text for p in thoughts), "".join(p.replay_json for p in thoughts)
     calls = sorted((p for p in parts if isinstance(p, CallPart)), key=lambda c: c.call_index)
     begun = [name for p in parts if isinstance(p, BegunTools) for name in p.names]
     if begun or (interrupted_reason and not calls):
@@ -216,5 +218,5 @@ def _result(call: CallPart) -> ToolMessage:
         return ToolMessage(call.call_id, name, templates.outcome_unknown(name), True)
     media = tuple(MediaPart(p.media_type, p.data) for p in call.parts if p.data)
     is_error = call.is_error or call.outcome not in (ToolOutcome.SUCCEEDED, ToolOutcome.SKIPPED)
-    content = call.content if call.content.strip() or media else _EMPTY_RESULT
+    content = call.content if call.content.strip() else _ONLY_FILES if media else _EMPTY_RESULT
     return ToolMessage(call.call_id, name, content, is_error, media)
