@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.history_rules import chat_fault, messages_fault
 from support.runtime_rig import CANCELLED, DONE, begin, end, open_store, queued
-from support.strict_provider import chat_fault, messages_fault
 from support.thread_edits import (
     FAILED,
     answer,

@@ -7,12 +7,12 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from support.history_rules import chat_fault
 from support.ledger_executor import LedgerExecutor
 from support.mortal_store import mortal
 from support.postgres import Location, plain_connection
 from support.runtime_fakes import FakeModels, agent
 from support.runtime_rig import command, events, open_store, pages, take
-from support.strict_provider import chat_fault
 from turnwire.api.runtime.v1 import turn_event_pb2 as pb
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import TurnState

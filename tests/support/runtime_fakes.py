@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from support.history_rules import request_fault
 from turnwire.core.errors import Unavailable
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
@@ -237,6 +238,8 @@ class FakeModel:
         self.name = name
         self.provider = name.partition(":")[0]
         self.requests: list[ModelRequest] = []
+        # What was wrong with requests: the strictest provider would have refused them.
+        self.faults: list[str] = []
         self.closed = 0
         self.on_wait: Callable[[str, float, StreamFailure], None] | None = None
         self.swallow_cancel: asyncio.Event | None = None
@@ -251,6 +254,10 @@ class FakeModel:
     ) -> AsyncIterator[LlmEvent]:
         self.requests.append(request)
         self.on_wait = on_wait
+        fault = request_fault(request) if request is not None else ""
+        if fault:
+            self.faults.append(fault)
+            raise AssertionError(fault)
         if on_sent is not None:
             on_sent()
         try:
@@ -495,13 +502,16 @@ class Turn:
     async def run(self) -> TurnState | None:
         """Run it to its end."""
         async with asyncio.timeout(10):
-            return await self.runner.run()
+            state = await self.runner.run()
+        assert not getattr(self.model, "faults", ())
+        return state
 
     async def run_while(self, act: Callable[[], Awaitable[None]]) -> TurnState | None:
         """Run it to its end while `act` does something to it."""
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             running = group.create_task(self.runner.run())
             await act()
+        assert not getattr(self.model, "faults", ())
         return running.result()
 
     @property

@@ -1,7 +1,7 @@
 """A model provider that accepts only histories in good order, and plays the replies that a test gives it.
 
-It speaks chat completions and the messages format on a free port of this machine. A history in which a call
-lacks its result right after it, or a result lacks its call, is answered with 400, as the real ones do.
+It speaks chat completions and the messages format on a free port of this machine. A history that breaks one
+of the `history_rules`, such as a call without its result right after it, is answered with 400, as by others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Hold", "Reply", "StrictProvider", "chat_fault", "messages_fault", "says", "strict_provider"]
+from support.history_rules import chat_fault, messages_fault
+
+__all__ = ["Hold", "Reply", "StrictProvider", "says", "strict_provider"]
 
 
 class Hold(asyncio.Event):
@@ -82,64 +84,6 @@ MESSAGES_DONE = "".join(
         {"type": "message_stop"},
     ]
 ).encode()
-
-
-def chat_fault(messages: Sequence[dict[str, Any]]) -> str:
-    """Say what is wrong with a chat history; empty when nothing is."""
-    open_calls: list[str] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "tool":
-            if message.get("tool_call_id") not in open_calls:
-                return f"messages.{position}: a tool message without the call that it answers"
-            open_calls.remove(message["tool_call_id"])
-            continue
-        if open_calls:
-            return f"messages.{position}: no tool message answers {open_calls}"
-        if role not in ("system", "developer", "user", "assistant"):
-            return f"messages.{position}: no such role: {role}"
-        if role == "assistant":
-            open_calls = [call.get("id", "") for call in message.get("tool_calls") or []]
-            fault = _calls_fault(message, open_calls)
-            if fault:
-                return f"messages.{position}: {fault}"
-        elif not message.get("content"):
-            return f"messages.{position}: nothing in it"
-    return f"no tool message answers {open_calls}" if open_calls else ""
-
-
-def _calls_fault(message: dict[str, Any], ids: Sequence[str]) -> str:
-    calls = message.get("tool_calls")
-    if calls is None:
-        return "" if message.get("content") else "an answer with nothing in it"
-    if not calls or not all(ids) or len(set(ids)) != len(ids):
-        return "calls need ids of their own"
-    for call in calls:
-        try:
-            arguments = json.loads(call["function"]["arguments"])
-        except ValueError:
-            return "arguments that are no JSON"
-        if not isinstance(arguments, dict) or not call["function"]["name"]:
-            return "a call needs a name and an object of arguments"
-    return ""
-
-
-def messages_fault(messages: Sequence[dict[str, Any]]) -> str:
-    """Say what is wrong with a history of the messages format; empty when nothing is."""
-    open_calls: set[str] = set()
-    for position, message in enumerate(messages):
-        blocks = message["content"]
-        blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
-        if not blocks or any(b["type"] == "text" and not b["text"] for b in blocks):
-            return f"messages.{position}: empty content"
-        results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
-        calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
-        if set(results) != open_calls or len(results) != len(open_calls):
-            return f"messages.{position}: tool_use ids {open_calls} were answered by {results}"
-        if len(set(calls)) != len(calls) or (calls and message["role"] != "assistant"):
-            return f"messages.{position}: calls need ids of their own"
-        open_calls = set(calls)
-    return f"tool_use ids without a result: {open_calls}" if open_calls else ""
 
 
 class StrictProvider:

@@ -38,6 +38,7 @@ from turnwire.runtime.graph_servicer import GraphServicer
 from turnwire.runtime.history_servicer import History
 from turnwire.runtime.models.prices import load_prices
 from turnwire.runtime.models.registry import ModelRegistry
+from turnwire.runtime.models.tokenizer import Tokenizers
 from turnwire.runtime.roles import ROLES
 from turnwire.runtime.settings import RuntimeSettings, TurnSettings
 from turnwire.runtime.store.leases import Leases, LeaseTerms
@@ -166,7 +167,11 @@ class _Runtime:
         )
         patience = (turns.first_feedback_seconds, turns.approval_timeout_seconds)
         counting = (prices, settings.models.bytes_per_token)
-        context = TurnContext(self.store, models, self.executor, *patience, *counting)
+        told = settings.context
+        tokenizers = Tokenizers(told.tokenizer_file, told.tokenizer_models)
+        context = TurnContext(
+            self.store, models, self.executor, *patience, *counting, told.rules(), tokenizers.of
+        )
         self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
         self.desk.supervisor = self.supervisor
         self.dispatcher = Dispatcher(self.store, self.supervisor, sweep=settings.leases.sweep_seconds)

@@ -8,7 +8,7 @@ from turnwire.runtime.domain.compaction import DEFAULT_RULES, CompactionRules
 from turnwire.runtime.domain.prices import NO_PRICES, PriceTable
 from turnwire.runtime.engine.approvals import EXPIRY_SECONDS
 from turnwire.runtime.engine.estimates import BYTES_PER_TOKEN
-from turnwire.runtime.engine.token_count import Tokenizer
+from turnwire.runtime.engine.token_count import TokenizerOf, no_tokenizer
 from turnwire.runtime.ports import ModelSource, Store, ToolExecutor
 
 __all__ = ["TurnContext"]
@@ -28,5 +28,4 @@ class TurnContext:
     # How usage is estimated that nobody reported; 0 leaves it unknown.
     bytes_per_token: float = BYTES_PER_TOKEN
     compaction: CompactionRules = DEFAULT_RULES
-    # Counts what is told to models, None = it is estimated.
-    tokenizer: Tokenizer | None = None
+    tokenizer_of: TokenizerOf = no_tokenizer

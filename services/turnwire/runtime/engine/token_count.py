@@ -6,7 +6,7 @@ frames messages, tools and images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from turnwire.extend.llm import ModelMessage, TokenUsage, ToolDefinition, UsageProvenance
@@ -18,7 +18,7 @@ from turnwire.runtime.engine.estimates import (
     text_tokens,
 )
 
-__all__ = ["TokenCounter", "Tokenizer"]
+__all__ = ["TokenCounter", "Tokenizer", "TokenizerOf", "no_tokenizer"]
 
 # No text is so far from the estimate; a report beyond it is no report.
 LEAST_FACTOR, MOST_FACTOR = 0.5, 4.0
@@ -30,6 +30,15 @@ class Tokenizer(Protocol):
     def count(self, text: str) -> int:
         """Return how many tokens a text has."""
         ...
+
+
+# Gives what counts for `provider:model`, None when its tokens are estimated.
+TokenizerOf = Callable[[str], Tokenizer | None]
+
+
+def no_tokenizer(model: str) -> Tokenizer | None:
+    """Have the tokens of every model estimated."""
+    return None
 
 
 class TokenCounter:

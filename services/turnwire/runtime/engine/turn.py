@@ -140,7 +140,7 @@ class TurnRunner:
 
     async def _conversation(self, model: Model) -> Conversation:
         """Return what the model is told of before this episode's steps."""
-        counter = TokenCounter(self._context.bytes_per_token, self._context.tokenizer)
+        counter = TokenCounter(self._context.bytes_per_token, self._context.tokenizer_of(model.name))
         conversation = Conversation(model.provider, counter, self._agent.system_text())
         if self._first:
             said = user_message(self._spec.said)
