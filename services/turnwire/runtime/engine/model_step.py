@@ -134,6 +134,9 @@ class ModelCall:
         # Until the first event of an attempt comes; then the sequence of that event.
         self._fresh = True
         self._first = 0
+        # The sequence of the end of an attempt, and whether that is still to be told.
+        self._last = 0
+        self._untold = False
         self._attempts = AttemptCounter(model.name, request, bytes_per_token)
         self.place = place or StepPlace()
         self.answer = Answer(model.provider)
@@ -219,7 +222,9 @@ class ModelCall:
         notice = Notice(NoticeSeverity.WARNING, reason, text)
         if kind in _REPEATS:
             self._attempts.close(self.answer, failure, usage, following.name if following else "")
-            self._begin_again(_REPEATS[kind], failure, notice)
+            # An attempt that somebody has seen ends as every stream does.
+            self._last = self._journal.emit_soon(self._with_partial(failure)) if self._first else 0
+            self._begin_again(_REPEATS[kind], notice)
             if following is not None:
                 self.answer.provider = following.provider
         else:
@@ -228,14 +233,12 @@ class ModelCall:
             waits = "circuit-breaker" if kind == "model.circuit" else "retry"
             self._journal.emit(Waiting(waits, seconds, self._retries + 1))
 
-    def _begin_again(self, cause: str, failure: StreamFailure, notice: Notice) -> None:
+    def _begin_again(self, cause: str, notice: Notice) -> None:
         """Void what readers have seen of the attempt that failed, if they have, and stamp what follows."""
         journal, place = self._journal, self.place
-        # An attempt that somebody has seen ends as every stream does.
-        last = journal.emit_soon(self._with_partial(failure)) if self._first else 0
         journal.emit(notice)
         if self._first:
-            journal.emit(StepReset(self._first, last, cause))
+            journal.emit(StepReset(self._first, self._last, cause))
             place.attempt += 1
             journal.at(step=place.step, step_attempt=place.attempt)
             journal.emit_soon(StepStarted(place.step, place.max_steps, self._attempts.model))
@@ -271,19 +274,20 @@ class ModelCall:
     def _end(self, event: Finish | StreamFailure) -> None:
         if isinstance(event, StreamFailure):
             event = self._with_partial(event)
-            if event.kind is FailureKind.CONTEXT_OVERFLOW:
-                # Whoever made the call has it told, or repeated with a shorter request.
+            if event.kind is FailureKind.CONTEXT_OVERFLOW and self._first == self._journal.next_sequence:
+                # It came alone: whoever made the call has it told, or repeated with a shorter request.
+                self._first, self._untold = 0, True
                 self.answer.end = event
                 return
         self.answer.end = event
         # The step is committed, or the turn ended, right after it.
-        self._journal.emit_soon(event)
+        self._last = self._journal.emit_soon(event)
 
-    def tell_overflow(self) -> None:
-        """Tell readers of a request that was too long for the model and is not repeated."""
-        end = self.answer.end
-        if isinstance(end, StreamFailure) and end.kind is FailureKind.CONTEXT_OVERFLOW:
-            self._journal.emit_soon(end)
+    def tell(self) -> None:
+        """Tell readers how the call ended, where they do not know it yet."""
+        if self._untold and self.answer.end is not None:
+            self._untold = False
+            self._journal.emit_soon(self.answer.end)
 
     def shorten(self, request: ModelRequest, text: str) -> None:
         """Have a request that was too long for the model repeated by the next `run`, as this one.
@@ -293,12 +297,9 @@ class ModelCall:
         """
         failure = self.answer.end
         assert isinstance(failure, StreamFailure)
-        if self._first == self._journal.next_sequence:
-            # The failure came alone, and nobody has seen it.
-            self._first = 0
         self._attempts.close(self.answer, failure, None, "")
-        notice = Notice(NoticeSeverity.WARNING, "context-overflow", text)
-        self._begin_again("context-overflow", failure, notice)
+        self._begin_again("context-overflow", Notice(NoticeSeverity.WARNING, "context-overflow", text))
+        self._untold = False
         self._request = self._attempts.request = request
 
     def _with_partial(self, failure: StreamFailure) -> StreamFailure:

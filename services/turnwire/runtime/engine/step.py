@@ -175,6 +175,7 @@ class StepRunner:
             tool_choice=tool_choice(self._spec, self.step),
             options=model_options(self._spec.options),
             response_schema_json=self._spec.response_schema_json,
+            metadata={"thread": f"{self._key.scope}/{self._key.thread.name}"},
         )
         self._count_lost(model, request)
         place = StepPlace(self.step, self._max_steps, self._step_attempt)
@@ -193,7 +194,7 @@ class StepRunner:
                 for spent in call.spent():
                     self.meter.add_model_call(spent.usage, spent.model)
         compactor.heard(call.answer.end, call.answer.usage)
-        call.tell_overflow()
+        call.tell()
         return call.answer
 
     def _compactor_of(self, model: Model, conversation: Conversation) -> Compactor:
