@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from turnwire.extend.actions import Action
 from turnwire.extend.events import (
@@ -25,7 +26,17 @@ from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import BusyPolicy, InputPart, StartCommand, ThreadKey, TurnKey, TurnRow
 
-__all__ = ["Model", "ModelSource", "OwnerLost", "Store", "ToolExecutor", "TurnJournal", "WaitObserver"]
+__all__ = [
+    "ChecksRequests",
+    "Model",
+    "ModelSource",
+    "OwnerLost",
+    "RequestRefusal",
+    "Store",
+    "ToolExecutor",
+    "TurnJournal",
+    "WaitObserver",
+]
 
 
 class OwnerLost(Exception):
@@ -81,6 +92,23 @@ class Model(Protocol):
         Closing the iterator, or cancelling its consumer, closes the connection at once. `on_wait` is told of
         each wait and of each repeat; without it nothing is repeated once something of it was given.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefusal:
+    """Why a model cannot be asked something: the field of the turn's spec, and what to do about it."""
+
+    field: str
+    why: str
+
+
+@runtime_checkable
+class ChecksRequests(Protocol):
+    """A model that knows beforehand what it cannot be asked."""
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model; None where it can."""
         ...
 
 

@@ -22,7 +22,7 @@ from turnwire.extend.llm import (
     ToolCallFragment,
     UsageSnapshot,
 )
-from turnwire.runtime.ports import WaitObserver
+from turnwire.runtime.ports import RequestRefusal, WaitObserver
 
 __all__ = [
     "BatchedModel",
@@ -69,6 +69,10 @@ class BatchedModel(ABC):
     def provider(self) -> str:
         """Name of the provider, for what must be replayed to it later."""
         return self._provider
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model; None where it can."""
+        return None
 
     @abstractmethod
     def batches(self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None) -> Batches:

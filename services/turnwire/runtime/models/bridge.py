@@ -28,8 +28,10 @@ from turnwire.runtime.models.assembler import Assembler
 from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait
 from turnwire.runtime.models.bridge_failures import bridge_failure
 from turnwire.runtime.models.calls import ToolCalls
+from turnwire.runtime.models.capabilities import prepared, refusal_of
 from turnwire.runtime.models.settings import LimitSettings, ProviderProfile
 from turnwire.runtime.models.text import utf8_length
+from turnwire.runtime.ports import RequestRefusal
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
@@ -117,6 +119,10 @@ class BridgedModel(BatchedModel):
                 key = self._profile.api_key
                 yield answer.fail(bridge_failure(error, (key.get_secret_value(),) if key else ()))
 
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model."""
+        return refusal_of(request, self._profile.format, self._profile.capabilities)
+
     async def close(self) -> None:
         """Close the connections of the library."""
         model, self._model = self._model, None
@@ -133,6 +139,7 @@ class BridgedModel(BatchedModel):
             return self._model
 
     def _asked(self, model: Model, request: ModelRequest) -> Callable[[], Any]:
+        request = prepared(request, self._profile.format, self._profile.capabilities)
         words = importlib.import_module(_MESSAGES)
         messages = words.bridge_messages(request)
         settings = words.bridge_settings(request, self._profile.extra_body)

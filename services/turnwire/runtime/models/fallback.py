@@ -19,6 +19,7 @@ from turnwire.runtime.models.base import (
     has_visible,
     usage_in,
 )
+from turnwire.runtime.ports import RequestRefusal
 
 __all__ = ["FallbackModel"]
 
@@ -47,6 +48,10 @@ class FallbackModel(WrappedModel):
         super().__init__(models[0].name, models[0].provider)
         self._models = tuple(models)
         self._visible = visible
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model."""
+        return self._models[0].refusal(request)
 
     async def start(
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None

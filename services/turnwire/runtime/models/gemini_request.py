@@ -6,7 +6,6 @@ conversation as user text. Calls and results are paired by order and name.
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 from urllib.parse import quote
 
@@ -18,11 +17,11 @@ from turnwire.extend.llm import (
     ModelMessage,
     ModelRequest,
     SystemMessage,
-    TextPart,
     ToolCallPart,
     ToolMessage,
     UserMessage,
 )
+from turnwire.runtime.models.media import gemini_media
 from turnwire.runtime.models.openai_request import (
     json_object,
     raw_object,
@@ -72,6 +71,8 @@ def encode_gemini(request: ModelRequest, profile: ProviderProfile, *, stream: bo
             body["toolConfig"] = {"functionCallingConfig": config}
     if config := _generation(request):
         body["generationConfig"] = config
+    # What grows comes last, so that a request begins with the bytes of the one before.
+    body["contents"] = body.pop("contents")
     return _encode(body)
 
 
@@ -110,21 +111,14 @@ def _message(message: ModelMessage) -> tuple[str, list[Any]]:
     if isinstance(message, SystemMessage):
         return "user", [{"text": message.text}]
     if isinstance(message, UserMessage):
-        return "user", [_media(p) if isinstance(p, MediaPart) else {"text": p.text} for p in message.parts]
+        return "user", [
+            gemini_media(p) if isinstance(p, MediaPart) else {"text": p.text} for p in message.parts
+        ]
     if isinstance(message, ToolMessage):
         response = {"error" if message.is_error else "result": message.content}
         result: dict[str, Any] = {"functionResponse": {"name": message.tool_name, "response": response}}
-        return "user", [result, *map(_media, message.media)]
+        return "user", [result, *map(gemini_media, message.media)]
     return "model", _answer(message)
-
-
-def _media(part: MediaPart | TextPart) -> dict[str, Any]:
-    if isinstance(part, TextPart):
-        return {"text": part.text}
-    if part.uri:
-        return {"fileData": {"mimeType": part.media_type, "fileUri": part.uri}}
-    data = base64.b64encode(part.data).decode()
-    return {"inlineData": {"mimeType": part.media_type, "data": data}}
 
 
 def _answer(message: AssistantMessage) -> list[Any]:

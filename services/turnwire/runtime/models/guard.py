@@ -8,6 +8,7 @@ from turnwire.extend.llm import Finish, ModelRequest, StreamFailure
 from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait, has_visible
 from turnwire.runtime.models.breaker import Breaker
 from turnwire.runtime.models.slots import Slots
+from turnwire.runtime.ports import RequestRefusal
 
 __all__ = ["Gate", "GuardedModel"]
 
@@ -27,6 +28,10 @@ class GuardedModel(BatchedModel):
         super().__init__(inner.name, inner.provider)
         self._inner = inner
         self.gate = gate
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model."""
+        return self._inner.refusal(request)
 
     async def batches(
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None

@@ -10,11 +10,13 @@ from typing import Protocol
 
 from turnwire.extend.llm import FailureKind, LlmEvent, ModelRequest, StreamFailure
 from turnwire.runtime.models.base import BatchedModel, Batches, OnSent, OnWait
+from turnwire.runtime.models.capabilities import prepared, refusal_of
 from turnwire.runtime.models.dialects import DIALECTS, make_normaliser
 from turnwire.runtime.models.failures import failure_of, http_failure
 from turnwire.runtime.models.normaliser import Normaliser
 from turnwire.runtime.models.settings import LimitSettings, ProviderProfile
 from turnwire.runtime.models.transport import OpenAnswer, Transport, TransportTrouble
+from turnwire.runtime.ports import RequestRefusal
 
 __all__ = ["HttpModel", "Tap"]
 
@@ -129,7 +131,12 @@ class HttpModel(BatchedModel):
             exchange.status, body, exchange.headers, provider=self.provider, secrets=self._secrets
         )
 
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model."""
+        return refusal_of(request, self._profile.format, self._profile.capabilities)
+
     async def _open(self, request: ModelRequest, streaming: bool, on_sent: OnSent | None) -> OpenAnswer:
+        request = prepared(request, self._profile.format, self._profile.capabilities)
         body = self._dialect.encode(request, self._profile, streaming)
         path = self._dialect.path(self._model, streaming)
         limits = self._limits

@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator
 
 from turnwire.core.settings import SettingsGroup
+from turnwire.runtime.models.capabilities import CAPABILITIES, WireFormat
 
 __all__ = ["DIRECT", "ProviderProfile", "TlsSettings", "WireFormat", "proxy_address"]
 
-WireFormat = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "pydantic-ai"]
 # The word in place of a proxy's address that means none, whatever the environment says.
 DIRECT = "none"
 
@@ -74,6 +74,11 @@ class ProviderProfile(SettingsGroup):
         description="Where the schema of an answer goes: the format's own field, or the instructions. "
         "auto: the field where the schema is sure to be taken; never for anthropic.",
     )
+    thinking: Literal["budget", "adaptive"] = Field(
+        default="budget",
+        description="How reasoning_effort is told to anthropic: as a budget of tokens, or as the effort "
+        "itself, which newer models want.",
+    )
     prompt_cache: bool = Field(default=True, description="Marks the prompt for the provider's cache.")
     extra_body: dict[str, object] = Field(
         default_factory=dict, description="More fields for each request; ours win over them."
@@ -87,10 +92,10 @@ class ProviderProfile(SettingsGroup):
         description="Patterns of model names, such as `qwen3-*`, whose tool calls are taken from markup in "
         "their text; of no model unless named here.",
     )
-    capabilities: dict[str, str] = Field(
+    capabilities: dict[str, Literal["yes", "no"]] = Field(
         default_factory=dict,
-        description="Where this server differs from what its format can do, by the names and words of the "
-        "table in docs/providers.md.",
+        description="Where this server differs from what its format can do, by the names of the table in "
+        "docs/providers.md.",
     )
     max_concurrent_calls: int | None = Field(
         default=None,
@@ -119,6 +124,14 @@ class ProviderProfile(SettingsGroup):
         default="",
         description="`module:function` that gives a token for each call, for clients of Azure and OpenAI.",
     )
+
+    @field_validator("capabilities")
+    @classmethod
+    def _checked(cls, value: dict[str, str]) -> dict[str, str]:
+        known = [row.name for row in CAPABILITIES if row.checked]
+        if unknown := sorted(set(value) - set(known)):
+            raise ValueError(f"there is no {unknown[0]!r}: there are {', '.join(known)}")
+        return value
 
     @field_validator("client")
     @classmethod

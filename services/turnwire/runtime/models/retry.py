@@ -29,6 +29,7 @@ from turnwire.runtime.models.base import (
 )
 from turnwire.runtime.models.breaker import Breaker
 from turnwire.runtime.models.settings import RetrySettings
+from turnwire.runtime.ports import RequestRefusal
 
 __all__ = ["RetryModel"]
 
@@ -80,6 +81,10 @@ class RetryModel(WrappedModel):
         self._backoff = wait_random_exponential(
             multiplier=settings.first_delay_seconds, max=settings.longest_delay_seconds
         )
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model."""
+        return self._inner.refusal(request)
 
     async def start(
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None

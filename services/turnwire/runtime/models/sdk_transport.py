@@ -64,16 +64,8 @@ class SdkTransport:
         on_sent: OnSent | None = None,
     ) -> _SdkAnswer:
         """Send a POST; the SDK makes the headers. Raises TransportTrouble."""
-        if self._client is None:
-            try:
-                self._client = await asyncio.to_thread(self._make, limits)
-            except Exception as error:
-                # Missing packages, options that the client does not know, credentials that are not there.
-                logger.warning("model.sdk_unusable", extra={"error": type(error).__name__})
-                text = f"the client of the SDK cannot be made: {type(error).__name__}: {error}"
-                raise TransportTrouble(FailureKind.AUTH, text) from error
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        await self._ready(limits)
+        started = asyncio.get_running_loop().time()
         if on_sent is not None:
             on_sent()
         try:
@@ -85,23 +77,37 @@ class SdkTransport:
                     stream=True,
                     stream_cls=self._sdk.AsyncStream[object],
                 )
-        except TimeoutError as error:
-            what = f"no answer began within {limits.first_chunk_seconds:g} s"
-            raise TransportTrouble(FailureKind.TIMEOUT, what) from error
         except self._sdk.APIStatusError as error:
             return _SdkAnswer(error.response, limits, started, self._supervisor)
-        except self._sdk.APITimeoutError as error:
+        except Exception as error:
+            raise self._trouble(error, limits) from error
+        return _SdkAnswer(stream.response, limits, started, self._supervisor)
+
+    async def _ready(self, limits: LimitSettings) -> None:
+        if self._client is not None:
+            return
+        try:
+            self._client = await asyncio.to_thread(self._make, limits)
+        except Exception as error:
+            # Missing packages, options that the client does not know, credentials that are not there.
+            logger.warning("model.sdk_unusable", extra={"error": type(error).__name__})
+            text = f"the client of the SDK cannot be made: {type(error).__name__}: {error}"
+            raise TransportTrouble(FailureKind.AUTH, text) from error
+
+    def _trouble(self, error: Exception, limits: LimitSettings) -> TransportTrouble:
+        if isinstance(error, TimeoutError):
+            what = f"no answer began within {limits.first_chunk_seconds:g} s"
+            return TransportTrouble(FailureKind.TIMEOUT, what)
+        if isinstance(error, self._sdk.APITimeoutError):
             if type(error.__cause__).__name__ == "ConnectTimeout":
                 # Also what the SDK calls a connection that was refused.
-                raise TransportTrouble(FailureKind.CONNECTION, "the connection failed") from error
-            raise TransportTrouble(FailureKind.TIMEOUT, "the connection timed out") from error
-        except self._sdk.APIConnectionError as error:
-            raise transport_trouble(error.__cause__ or error) from error
-        except Exception as error:
-            # Credentials are fetched with the call, by libraries with errors of their own.
-            text = f"the request was not sent: {type(error).__name__}: {error}"
-            raise TransportTrouble(FailureKind.AUTH, text) from error
-        return _SdkAnswer(stream.response, limits, started, self._supervisor)
+                return TransportTrouble(FailureKind.CONNECTION, "the connection failed")
+            return TransportTrouble(FailureKind.TIMEOUT, "the connection timed out")
+        if isinstance(error, self._sdk.APIConnectionError):
+            return transport_trouble(error.__cause__ or error)
+        # Credentials are fetched with the call, by libraries with errors of their own.
+        text = f"the request was not sent: {type(error).__name__}: {error}"
+        return TransportTrouble(FailureKind.AUTH, text)
 
     def _make(self, limits: LimitSettings) -> Any:
         """Import the SDK and make the client."""
