@@ -20,6 +20,7 @@ from turnwire.runtime.domain.call_terms import CallTerms
 from turnwire.runtime.models.base import BatchedModel
 from turnwire.runtime.models.breaker import Breaker
 from turnwire.runtime.models.bridge import BridgedModel, bridge_installed
+from turnwire.runtime.models.capture import CapturedModel
 from turnwire.runtime.models.connector import Connector, HttpTransport, Route
 from turnwire.runtime.models.demo import DemoModel
 from turnwire.runtime.models.fallback import FallbackModel
@@ -76,7 +77,7 @@ class ModelRegistry:
             InvalidRequest: MODEL_UNKNOWN, no such prefix, or the rest of the name is no model.
             WrongState: MODEL_NOT_CONFIGURED, the key is missing.
         """
-        return self._repeated(name, terms or CallTerms(), from_caller=from_caller)
+        return self._told(self._repeated(name, terms or CallTerms(), from_caller=from_caller))
 
     def resolve_all(
         self, names: Sequence[str], *, from_caller: bool = False, terms: CallTerms | None = None
@@ -89,8 +90,13 @@ class ModelRegistry:
             for index, name in enumerate(names)
         ]
         if len(models) == 1:
-            return models[0]
-        return FallbackModel(models, visible=retries_of(self._settings.retries, terms).visible)
+            return self._told(models[0])
+        return self._told(FallbackModel(models, visible=retries_of(self._settings.retries, terms).visible))
+
+    def _told(self, model: BatchedModel) -> BatchedModel:
+        """The model itself, or with what may be written of its calls."""
+        policy = self._settings.capture
+        return model if policy == "off" else CapturedModel(model, policy)
 
     def _repeated(
         self, name: str, terms: CallTerms, *, from_caller: bool, has_next: bool = False
