@@ -165,13 +165,7 @@ class _Runtime:
             handler=self.desk,
             on_change=lambda up: host.health.set(_LINK, up),
         )
-        patience = (turns.first_feedback_seconds, turns.approval_timeout_seconds)
-        counting = (prices, settings.models.bytes_per_token)
-        told = settings.context
-        tokenizers = Tokenizers(told.tokenizer_file, told.tokenizer_models)
-        context = TurnContext(
-            self.store, models, self.executor, *patience, *counting, told.rules(), tokenizers.of
-        )
+        context = _turn_context(settings, self.store, models, self.executor, prices)
         self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
         self.desk.supervisor = self.supervisor
         self.dispatcher = Dispatcher(self.store, self.supervisor, sweep=settings.leases.sweep_seconds)
@@ -252,6 +246,27 @@ class _Runtime:
         await self.supervisor.drain(max(0.0, self._settings.drain.stop_grace_seconds - 12.0))
         # Readers of turns that wait in a queue would hold the process until it cuts them off without a word.
         self.store.send_away()
+
+
+def _turn_context(
+    settings: RuntimeSettings,
+    store: TurnStore,
+    models: ModelRegistry,
+    executor: ExecutorLink,
+    prices: PriceTable,
+) -> TurnContext:
+    turns, told = settings.turns, settings.context
+    return TurnContext(
+        store,
+        models,
+        executor,
+        turns.first_feedback_seconds,
+        turns.approval_timeout_seconds,
+        prices,
+        settings.models.bytes_per_token,
+        told.rules(),
+        Tokenizers(told.tokenizer_file, told.tokenizer_models).of,
+    )
 
 
 def _store(database: Database, owner: str, turns: TurnSettings) -> TurnStore:

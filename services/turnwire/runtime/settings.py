@@ -164,7 +164,9 @@ class ContextSettings(SettingsGroup):
         default="", description="`provider:model` that writes summaries; empty for the turn's own model."
     )
     prompt: str = Field(
-        default=DEFAULT_PROMPT, min_length=1, max_length=10_000, description="What that model is told."
+        default="",
+        max_length=10_000,
+        description="What that model is told; empty for the text in docs/context.md.",
     )
     timeout_seconds: float = Field(
         default=60.0, gt=0, le=3600, allow_inf_nan=False, description="Time limit of a whole summary."
@@ -188,6 +190,7 @@ class ContextSettings(SettingsGroup):
     def rules(self) -> CompactionRules:
         """Return the rules of this deployment."""
         own = self.model_dump(exclude={"windows", "timeout_seconds", "tokenizer_file", "tokenizer_models"})
+        own["prompt"] = self.prompt or DEFAULT_PROMPT
         return CompactionRules(windows={**_UNBOUNDED, **self.windows}, timeout=self.timeout_seconds, **own)
 
 
