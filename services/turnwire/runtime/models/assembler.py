@@ -25,6 +25,7 @@ from turnwire.extend.llm import (
 )
 from turnwire.runtime.models.calls import ToolCalls
 from turnwire.runtime.models.failures import MAX_PARTIAL_BYTES, error_failure, failure_of
+from turnwire.runtime.models.inline_calls import InlineCalls
 from turnwire.runtime.models.text import DeltaJoiner, split_delta
 from turnwire.runtime.models.think import ThinkSplitter
 
@@ -41,21 +42,28 @@ class Assembler(ABC):
     Args:
         provider: the name that failures carry.
         think: splits think tags out of the text, or None to leave them.
+        inline: takes tool calls out of the text, or None to leave them.
         null_finish_ok: whether an answer that ends without finish reason and end marker is whole.
     """
 
     def __init__(
-        self, provider: str, *, think: ThinkSplitter | None = None, null_finish_ok: bool = False
+        self,
+        provider: str,
+        *,
+        think: ThinkSplitter | None = None,
+        inline: InlineCalls | None = None,
+        null_finish_ok: bool = False,
     ) -> None:
         self.provider = provider
         self._null_finish_ok = null_finish_ok
         self._think = think
+        self._inline = inline
         self._texts: list[str] = []
         self._split_at = 0
         self._text_joiner = DeltaJoiner()
         self._reasoning_joiner = DeltaJoiner()
         # True while a text delta can only pass unchanged, which is what the fast paths ask.
-        self._plain = think is None or think.idle
+        self._plain = inline is None and (think is None or think.idle)
         self._calls = ToolCalls()
         self._usage_fields: dict[str, Any] = {}
         self._usage = TokenUsage()
@@ -68,6 +76,8 @@ class Assembler(ABC):
         out: list[LlmEvent] = []
         if not self.ended:
             self._flush_text(out)
+            if self._inline is not None:
+                self._give_text(self._inline.give_up(), out)
             self.ended = True
             out.append(
                 failure_of(
@@ -110,7 +120,8 @@ class Assembler(ABC):
     def _text(self, text: str, out: list[LlmEvent]) -> None:
         """Emit text by all the rules."""
         self._split(self._text_joiner.feed(text), out)
-        self._plain = not self._text_joiner.pending and (self._think is None or self._think.idle)
+        if self._inline is None:
+            self._plain = not self._text_joiner.pending and (self._think is None or self._think.idle)
 
     def _split(self, text: str, out: list[LlmEvent]) -> None:
         if self._think is None:
@@ -122,6 +133,9 @@ class Assembler(ABC):
         self._split_at = len(self._texts)
 
     def _emit_text(self, text: str, out: list[LlmEvent]) -> None:
+        self._give_text(text if self._inline is None else self._inline.feed(text), out)
+
+    def _give_text(self, text: str, out: list[LlmEvent]) -> None:
         if text:
             self._texts.append(text)
             out.extend(TextDelta(piece) for piece in split_delta(text))
@@ -171,6 +185,8 @@ class Assembler(ABC):
             self._fail(FailureKind.INCOMPLETE, "the stream ended without a finish reason or end marker", out)
             return
         self._flush_text(out)
+        if self._inline is not None:
+            self._take_inline(self._inline, out)
         self.ended = True
         calls = self._calls.complete()
         out.extend(calls)
@@ -182,6 +198,13 @@ class Assembler(ABC):
         if not calls and reason is FinishReason.TOOL_CALLS:
             reason = FinishReason.STOP if self._texts else FinishReason.OTHER
         out.append(Finish(reason, repair(self._reason)[:200], self._replay_json(), refusal))
+
+    def _take_inline(self, inline: InlineCalls, out: list[LlmEvent]) -> None:
+        """The calls that the text ended with, unless the answer has calls of its own."""
+        text, calls = (inline.give_up(), []) if len(self._calls) else inline.finish()
+        self._give_text(text, out)
+        for name, arguments in calls:
+            self._calls.open(len(self._calls), "", name).append(arguments)
 
     def _null_finish_ok_here(self) -> bool:
         return self._null_finish_ok and bool(self._texts or len(self._calls))

@@ -80,7 +80,8 @@ class HttpModel(BatchedModel):
     ) -> Batches:
         """Ask once; ask once more without streaming where the server refuses to stream with tools."""
         request = replace(request, model=self._model)
-        normaliser = make_normaliser(self.provider, self._profile)
+        tools = request.tools if request.tool_choice.mode != "none" else ()
+        normaliser = make_normaliser(self.provider, self._profile, self._model, tools)
         found = await self._answer(request, self._profile.streaming, on_sent)
         if isinstance(found, StreamFailure) and self._profile.streaming and _wants_plain(request, found):
             logger.info("model.plain_request", extra={"model": self.name})
