@@ -1,7 +1,8 @@
 """A model provider that accepts only histories in good order, and plays the replies that a test gives it.
 
-It speaks chat completions and the messages format on a free port of this machine. A history that breaks one
-of the `history_rules`, such as a call without its result right after it, is answered with 400, as by others.
+It speaks chat completions, responses, the messages format and Gemini's on a free port of this machine. A
+history that breaks one of the `history_rules`, such as a call without its result right after it, is answered
+with 400, as by others.
 """
 
 from __future__ import annotations
@@ -9,12 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from support.history_rules import chat_fault, messages_fault
+from support.strict_formats import (
+    CHAT,
+    GEMINI,
+    GEMINI_DONE,
+    MESSAGES,
+    RESPONSES,
+    RESPONSES_DONE,
+    format_of,
+    gemini_fault,
+    model_of,
+    responses_fault,
+)
 
 __all__ = ["Hold", "Reply", "StrictProvider", "says", "strict_provider"]
 
@@ -32,10 +45,14 @@ class Hold(asyncio.Event):
 
 @dataclass
 class Reply:
-    """Bytes and holds in order; `closed` is set when the client leaves before the end of it."""
+    """Bytes and holds in order; `closed` is set when the client leaves before the end of it.
+
+    With `dropped` the connection is closed after the last piece, without the end of the body.
+    """
 
     pieces: Sequence[bytes | Hold]
     closed: asyncio.Event = field(default_factory=asyncio.Event)
+    dropped: bool = False
 
 
 def says(
@@ -86,6 +103,16 @@ MESSAGES_DONE = "".join(
 ).encode()
 
 
+# What is wrong with the history of a request, by its format.
+_FAULTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    CHAT: lambda body: chat_fault(body["messages"]),
+    MESSAGES: lambda body: messages_fault(body["messages"]),
+    RESPONSES: lambda body: responses_fault(body["input"]),
+    GEMINI: lambda body: gemini_fault(body["contents"]),
+}
+_DONE = {MESSAGES: MESSAGES_DONE, RESPONSES: RESPONSES_DONE, GEMINI: GEMINI_DONE}
+
+
 class StrictProvider:
     """The provider of one test module.
 
@@ -120,12 +147,15 @@ class StrictProvider:
             writer.close()
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = int(head.partition("content-length:")[2].split("\r\n")[0])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        path = head.split(" ", 2)[1]
+        length = int(head.lower().partition("content-length:")[2].split("\r\n")[0])
         body = json.loads(await reader.readexactly(length))
+        # One format says the model in its path.
+        body["model"] = model_of(path, body)
         self.requests[body["model"]].append(body)
-        chat = "/chat/completions" in head.split("\r\n")[0]
-        fault = (chat_fault if chat else messages_fault)(body["messages"])
+        wire = format_of(path)
+        fault = _FAULTS[wire](body)
         if fault:
             self.refusals.append(fault)
             refusal = json.dumps({"error": {"message": fault, "type": "invalid_request_error"}}).encode()
@@ -133,14 +163,14 @@ class StrictProvider:
             writer.write(b"content-length: %d\r\n\r\n%b" % (len(refusal), refusal))
             await writer.drain()
             return True
-        return await self._play(self.reply(body, chat), reader, writer)
+        return await self._play(self.reply(body, wire), reader, writer)
 
-    def reply(self, body: dict[str, Any], chat: bool) -> Reply:
-        """Choose the answer to a request in good order."""
+    def reply(self, body: dict[str, Any], wire: str) -> Reply:
+        """Choose the answer to a request in good order; `wire` is the format that it came in."""
         replies = self._replies[body["model"]]
         if replies:
             return replies.popleft()
-        return says("done") if chat else Reply([MESSAGES_DONE])
+        return says("done") if wire == CHAT else Reply([_DONE[wire]])
 
     async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
@@ -163,6 +193,8 @@ class StrictProvider:
         finally:
             leaving.cancel()
             await asyncio.wait({leaving})
+        if reply.dropped:
+            return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
