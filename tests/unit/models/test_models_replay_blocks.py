@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.model_streams import read, said
-from turnwire.extend.llm import AssistantMessage, Finish, ModelRequest, TextPart, UserMessage
+from turnwire.extend.llm import AssistantMessage, Finish, ModelOptions, ModelRequest, TextPart, UserMessage
 from turnwire.runtime.domain.message import CallPart, ContentPart, ReasoningText, StoredPart
 from turnwire.runtime.domain.turn import InputPart
 from turnwire.runtime.engine.history import assistant_messages
@@ -180,3 +180,33 @@ def test_blocks_of_one_format_are_nothing_to_another() -> None:
             assert body.count("Ask.") == 1
             messages = assistant_messages(foreign, "one")
             assert isinstance(messages[0], AssistantMessage)
+
+
+def test_calls_that_were_never_signed_are_marked_for_models_that_want_signatures() -> None:
+    parts: list[StoredPart] = [CallPart("a", "", "get", "{}", 1, 0), CallPart("b", "", "get", "{}", 1, 1)]
+    messages = (UserMessage((TextPart("Hi"),)), *assistant_messages(parts, "two"))
+
+    def signatures(model: str) -> list[Any]:
+        body = DIALECTS["gemini"].encode(
+            ModelRequest(model, messages), ProviderProfile(format="gemini"), True
+        )
+        return [part.get("thoughtSignature") for part in json.loads(body)["contents"][1]["parts"]]
+
+    assert signatures("gemini-3-pro") == ["c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=", None]
+    assert signatures("gemini-2.5-pro") == [None, None]
+    signed = sent("gemini", stored("gemini", "one"), "one")
+    assert signed.count("thoughtSignature") == 1
+
+
+def test_open_calls_without_signed_thinking_are_answered_without_thinking() -> None:
+    def thinks(parts: list[StoredPart], *more: Any, **profile: Any) -> bool:
+        messages = (UserMessage((TextPart("Hi"),)), *assistant_messages(parts, "one"), *more)
+        request = ModelRequest("m", messages, options=ModelOptions(reasoning_effort="low"))
+        body = DIALECTS["anthropic"].encode(request, ProviderProfile(format="anthropic", **profile), True)
+        return "thinking" in json.loads(body)
+
+    foreign = stored("anthropic", "two")
+    assert thinks(stored("anthropic", "one"))
+    assert not thinks(foreign)
+    assert thinks(foreign, thinking="adaptive")
+    assert thinks(foreign, UserMessage((TextPart("And?"),)))

@@ -76,6 +76,8 @@ def _options(body: dict[str, Any], request: ModelRequest, profile: ProviderProfi
     budget = _BUDGETS.get(options.reasoning_effort, 0)
     # Thinking excludes forced tools and sampling settings.
     thinks = budget and request.tool_choice.mode in ("auto", "none")
+    if profile.thinking == "budget" and _unthought(request.messages):
+        thinks = False
     if thinks and profile.thinking == "adaptive":
         effort = "low" if options.reasoning_effort == "minimal" else options.reasoning_effort
         body["thinking"] = {"type": "adaptive", "display": "summarized"}
@@ -91,6 +93,20 @@ def _options(body: dict[str, Any], request: ModelRequest, profile: ProviderProfi
     stops = [stop for stop in options.stop if stop.strip()]
     if stops:
         body["stop_sequences"] = stops
+
+
+def _unthought(messages: tuple[ModelMessage, ...]) -> bool:
+    """Whether calls are open that were made without thinking, by another provider say.
+
+    With thinking on, their answer would have to begin with a signed block, and there is none to send.
+    """
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            kinds = [str(block.get("type")) for block in replay_blocks(message.replay_json)]
+            return bool(message.tool_calls) and not {"thinking", "redacted_thinking"} & set(kinds)
+        if not isinstance(message, ToolMessage):
+            return False
+    return False
 
 
 def _choice(request: ModelRequest) -> dict[str, Any]:

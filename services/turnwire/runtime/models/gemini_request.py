@@ -6,6 +6,8 @@ conversation as user text. Calls and results are paired by order and name.
 
 from __future__ import annotations
 
+import base64
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -35,6 +37,9 @@ __all__ = ["encode_gemini", "gemini_path"]
 _encode = msgspec.json.Encoder().encode
 # Tokens to think with, by the effort that the request names; other words leave the model's default.
 _BUDGETS = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
+# Models from the third generation on refuse a first call without signature, but for this documented word.
+_SIGNED = re.compile(r"\bgemini-(?:[3-9]|\d\d)")
+_UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 _MODES = {"none": "NONE", "required": "ANY", "tool": "ANY"}
 
 
@@ -53,7 +58,7 @@ def encode_gemini(request: ModelRequest, profile: ProviderProfile, *, stream: bo
         system.append({"text": rest.pop(0).text})  # type: ignore[union-attr]
     if system:
         body["systemInstruction"] = {"parts": system}
-    body["contents"] = _contents(rest)
+    body["contents"] = _contents(rest, signed=bool(_SIGNED.search(request.model)))
     if request.tools:
         declarations = [
             {
@@ -96,10 +101,12 @@ def _generation(request: ModelRequest) -> dict[str, Any]:
     return config
 
 
-def _contents(messages: list[ModelMessage]) -> list[dict[str, Any]]:
+def _contents(messages: list[ModelMessage], *, signed: bool) -> list[dict[str, Any]]:
     merged: list[dict[str, Any]] = []
     for message in messages:
         role, parts = _message(message)
+        if signed and isinstance(message, AssistantMessage):
+            _sign_first_call(parts)
         if merged and merged[-1]["role"] == role:
             merged[-1]["parts"].extend(parts)
         elif parts:
@@ -146,3 +153,10 @@ def _answer(message: AssistantMessage) -> list[Any]:
 def _call(call: ToolCallPart) -> dict[str, Any]:
     arguments = msgspec.Raw(sendable_arguments(call.arguments_json).encode())
     return {"functionCall": {"name": call.tool_name, "args": arguments}}
+
+
+def _sign_first_call(parts: list[Any]) -> None:
+    """Mark a first call that has no signature, as another provider made it or its text was changed."""
+    at = next((index for index, part in enumerate(parts) if "functionCall" in part), None)
+    if at is not None and "thoughtSignature" not in parts[at]:
+        parts[at] = parts[at] | {"thoughtSignature": _UNSIGNED}
