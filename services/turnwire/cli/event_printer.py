@@ -169,7 +169,9 @@ class EventPrinter:
         self._screen.note("→ a message was added to the turn", "dim")
 
     def _compacted(self, event: TurnEvent) -> None:
-        self._screen.note(f"↯ {event.compacted.compacted_count} older messages became a summary", "dim")
+        made = event.compacted
+        became = "are left out of this request" if made.fallback else "became a summary"
+        self._screen.note(f"↯ {made.compacted_count} older messages {became}", "dim")
 
     def _accepted(self, event: TurnEvent) -> None:
         if event.turn_accepted.queue_position:

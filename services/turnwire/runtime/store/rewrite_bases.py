@@ -126,11 +126,12 @@ def _regenerated(db: Connection, command: RewriteCommand) -> _Target:
         _missing_message(thread, command.message, "no visible answer")
     first = _begin_of_answer(db, thread, row[0], row[2])
     said = db.execute(
-        f"SELECT message_id, turn_id FROM messages WHERE {_OF_THREAD} AND role = 'user'"
-        f" AND visibility = 'visible' AND NOT {_ADDED} AND position < ? ORDER BY position DESC LIMIT 1",
+        f"SELECT message_id, turn_id, role FROM messages WHERE {_OF_THREAD} AND visibility = 'visible'"
+        f" AND NOT {_ADDED} AND position < ? ORDER BY position DESC LIMIT 1",
         (thread.scope, thread.thread_id, first),
     ).fetchone()
-    if said is None:
+    # Behind another answer it is that one's question, and its own is hidden.
+    if said is None or said[2] != "user":
         _missing_message(thread, row[1], "no visible user message before the answer")
     spec, agent = _spec_of_turn(db, thread, said[1])
     return _Target(first, said[0], spec, agent)
