@@ -131,8 +131,11 @@ class Conversation:
         """Return the size of an exchange."""
         characters = tokens = 0
         for message in exchange.messages:
-            characters += sum(map(len, message_pieces(message)[0]))
-            tokens += self.counter.message(message if self.shorten is None else self.shorten(message))
+            if self.shorten is not None:
+                message = self.shorten(message)
+            texts, files = message_pieces(message)
+            characters += sum(map(len, texts))
+            tokens += self.counter.pieces(texts, files)
         return Measure(len(exchange.messages), characters, tokens)
 
     def set_shorten(self, shorten: Callable[[ModelMessage], ModelMessage]) -> None:

@@ -40,7 +40,8 @@ MESSAGE_TOKENS = 4
 
 def text_tokens(texts: Iterable[str], bytes_per_token: float = BYTES_PER_TOKEN) -> int:
     """Return how many tokens the texts have together, rounded up."""
-    size = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    # Whether a text is ASCII is known without a look at it.
+    size = sum(len(t) if t.isascii() else len(t.encode("utf-8", "replace")) for t in texts)
     return -int(-size // bytes_per_token)
 
 

@@ -58,7 +58,10 @@ class TokenCounter:
 
     def message(self, message: ModelMessage) -> int:
         """Return the tokens of one message."""
-        texts, files = message_pieces(message)
+        return self.pieces(*message_pieces(message))
+
+    def pieces(self, texts: Iterable[str], files: int) -> int:
+        """Return the tokens of a message of these texts and so many files."""
         return self.texts(texts) + files * MEDIA_TOKENS + MESSAGE_TOKENS
 
     def tools(self, tools: Iterable[ToolDefinition]) -> int:
