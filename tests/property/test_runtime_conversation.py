@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.history_rules import chat_fault, messages_fault, request_fault
 from support.long_threads import stored, words
+from support.strict_formats import gemini_fault, responses_fault
 from turnwire.extend.events import MessageOrigin, ToolOutcome
 from turnwire.extend.llm import ModelRequest, SystemMessage, UserMessage
 from turnwire.runtime.domain.compaction import Compaction, StoredHistory
@@ -19,11 +20,15 @@ from turnwire.runtime.engine.compaction_plan import Cut, plan_cut
 from turnwire.runtime.engine.conversation import Conversation
 from turnwire.runtime.engine.token_count import TokenCounter
 from turnwire.runtime.models.anthropic_request import encode_messages
+from turnwire.runtime.models.gemini_request import encode_gemini
 from turnwire.runtime.models.openai_request import encode_chat
+from turnwire.runtime.models.responses_request import encode_responses
 from turnwire.runtime.models.settings import ProviderProfile
 
 CHAT = ProviderProfile(format="openai-chat")
 MESSAGES = ProviderProfile(format="anthropic")
+RESPONSES = ProviderProfile(format="openai-responses")
+GEMINI = ProviderProfile(format="gemini")
 TEXTS = st.sampled_from(["", "a text", "<b>", "you must not"])
 
 
@@ -84,8 +89,13 @@ def check(conversation: Conversation) -> None:
     assert chat_fault(json.loads(encode_chat(request, CHAT, stream=True))["messages"]) == ""
     body = json.loads(encode_messages(request, MESSAGES, stream=True))
     assert messages_fault(body["messages"]) == ""
+    responses = json.loads(encode_responses(request, RESPONSES, stream=True))
+    assert responses_fault(responses["input"]) == ""
+    gemini = json.loads(encode_gemini(request, GEMINI, stream=True))
+    assert gemini_fault(gemini["contents"]) == ""
     if conversation.compaction is not None:
         assert "[compacted]" in body["system"][0]["text"]
+        assert "[compacted]" in gemini["systemInstruction"]["parts"][1]["text"]
 
 
 def shape(conversation: Conversation) -> list[object]:

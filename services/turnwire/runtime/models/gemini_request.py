@@ -111,6 +111,9 @@ def _contents(messages: list[ModelMessage], *, signed: bool) -> list[dict[str, A
             merged[-1]["parts"].extend(parts)
         elif parts:
             merged.append({"role": role, "parts": parts})
+    if merged and merged[0]["role"] == "model":
+        # What it answers was hidden, and a conversation begins with a user.
+        merged.insert(0, {"role": "user", "parts": [{"text": "(no content)"}]})
     return merged
 
 
