@@ -27,7 +27,7 @@ from turnwire.extend.llm import (
     UserMessage,
 )
 from turnwire.runtime.domain.compaction import CompactionRules, CompactionTerms
-from turnwire.runtime.domain.message import CallPart
+from turnwire.runtime.domain.message import CallPart, ReasoningText
 from turnwire.runtime.settings import ContextSettings
 
 BROKEN = StreamFailure(FailureKind.SERVER, "the summariser is down")
@@ -119,6 +119,14 @@ async def test_what_the_provider_reported_of_the_last_call_corrects_the_estimate
     turn = await run(*more, **fields)
     assert [e.trigger for e in compacted(turn)] == ["tokens"]
     assert compacted(turn)[0].tokens_before >= 15_900
+
+
+async def test_the_window_of_an_agent_is_that_of_its_own_model() -> None:
+    wide = agent(context_window=200_000, fallback_models=["fake:*"])
+    other = spec(options={"model": "fake:other"})
+    assert compacted(await run(says("s"), says("done"), turns=12, agent=wide, spec=other))
+    same = spec(options={"model": "fake:model"})
+    assert not compacted(await run(says("done"), turns=12, agent=wide, spec=same))
 
 
 async def test_a_report_beyond_reason_corrects_no_further_than_four_times() -> None:
@@ -335,6 +343,17 @@ async def test_a_summariser_that_failed_three_times_is_left_alone_for_the_episod
     await turn.run()
     assert len(model.summary_requests) == len(notices(turn, "summary-failed")) == 3
     assert turn.end.state is TurnState.COMPLETED
+
+
+async def test_where_there_is_no_text_to_summarise_nobody_is_asked_for_a_summary() -> None:
+    silent = [
+        stored(n, "assistant", ReasoningText("hm", 1, '[{"type": "reasoning.text"}]', "fake"))
+        for n in range(25)
+    ]
+    turn = Turn(FakeModel(says("done")), transcript=[*silent, *past(0)])
+    await turn.run()
+    assert turn.end.state is TurnState.COMPLETED
+    assert "no text" in notices(turn, "summary-failed")[0].text
 
 
 # --- never in a loop ---

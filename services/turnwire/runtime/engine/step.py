@@ -200,7 +200,9 @@ class StepRunner:
     def _compactor_of(self, model: Model, conversation: Conversation) -> Compactor:
         """Return what keeps the requests of this episode within the model's window."""
         context, agent = self._context, self._agent
-        rules = agent.compaction.over(context.compaction, agent.context_window, model.name)
+        asked = self._spec.options.model
+        window = agent.context_window if asked in ("", agent.model) else None
+        rules = agent.compaction.over(context.compaction, window, model.name)
         if self._spec.options.max_output_tokens:
             rules = replace(rules, output_reserve=self._spec.options.max_output_tokens)
         ports = SummariserPorts(

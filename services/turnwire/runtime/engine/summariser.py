@@ -99,6 +99,8 @@ class _Work:
 
     async def run(self, pieces: Sequence[str], summary: str) -> str:
         """Return the summary of all. Raises SummaryFailed, TimeoutError and what finding a model raises."""
+        if not pieces:
+            raise SummaryFailed("there is no text in what is left out")
         model = self._ports.model()
         async with asyncio.timeout(self._rules.timeout):
             for piece in pieces:
