@@ -21,6 +21,7 @@ name: {name}
 model: "openai:{script}"
 tools: [add]
 limits: {{steps: 30}}
+context_window: 1000000
 """
 
 
