@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from bench import append, cancel, flat, run, start
+from bench import append, cancel, flat, models, run, start
 
 
 async def run_all() -> int:
@@ -15,6 +15,8 @@ async def run_all() -> int:
     codes = [await start.run(start.parse([]))]
     print("== turns", flush=True)
     codes.append(await run.run(options))
+    print("== the way from models", flush=True)
+    codes.append(await models.run(models.parse(["--quick"] if options.quick else [])))
     print("== cancel", flush=True)
     codes.append(
         await cancel.run(cancel.parse(["--cancels", "4", "--streams", "2"] if options.quick else []))

@@ -7,6 +7,9 @@ The script stands in the model's name, from `w:` on: `w:tokens=500:rounds=0:rate
 * `rate`: chunks a second, each a write of its own; 0 = the whole answer in one write.
 * `delay`: milliseconds before the first byte.
 * `silent`: 1 = after the chunks nothing more comes and the connection stays open.
+* `args`: bytes of the arguments of each tool call, most of them in a string; 0 = just two numbers.
+* `piece`: bytes of each fragment of the arguments; 0 = three fragments.
+* `stamp`: 1 = the text of a chunk is the time at which it was sent, 17 characters, `0000012345.678901`.
 
 Routes: `POST .../chat/completions`, `GET .../models`, `GET /stats`, `GET /times` (when each chunk of each
 rated answer was sent), `POST /reset`. All times are CLOCK_MONOTONIC, so that other processes can compare.
@@ -25,14 +28,18 @@ from typing import Any
 import msgspec
 import uvloop
 
-from bench.workloads import token
-
-ID_MARK = b"MOCKID00"
-STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
+from bench.mock_answers import (
+    ID_MARK,
+    STAMP_MARK,
+    STREAM_HEAD,
+    Answer,
+    Script,
+    http_json,
+    parse_script,
+    render,
+    stamp,
 )
-LAST_CHUNK = b"0\r\n\r\n"
+
 MAX_SCRIPTS = 256
 
 
@@ -48,125 +55,6 @@ class ChatRequest(msgspec.Struct):
     model: str
     messages: list[Message]
     stream: bool | None = False
-
-
-@dataclass(frozen=True)
-class Script:
-    """What a model's name asks for; `rate` is in chunks a second, `delay` in seconds."""
-
-    tokens: int = 20
-    rounds: int = 0
-    rate: float = 0.0
-    delay: float = 0.0
-    silent: bool = False
-
-
-def parse_script(model: str) -> Script:
-    """Read the script out of a model's name; what the name leaves out has its default.
-
-    Raises:
-        ValueError: a value is not a number.
-    """
-    _, found, words = model.partition("w:")
-    pairs = dict(word.partition("=")[::2] for word in words.split(":")) if found else {}
-    return Script(
-        tokens=int(pairs.get("tokens", 20)),
-        rounds=int(pairs.get("rounds", 0)),
-        rate=float(pairs.get("rate", 0)),
-        delay=float(pairs.get("delay", 0)) / 1000,
-        silent=pairs.get("silent", "0") == "1",
-    )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The rendered bytes of one answer: head, chunks and tail of the stream, and the answer in one piece."""
-
-    head: bytes
-    chunks: tuple[bytes, ...]
-    tail: bytes
-    whole: bytes
-    plain: bytes
-
-
-def render(model: str, script: Script, call: int | None) -> Answer:
-    """Render the answer to one request; `call` is the number of the tool call it ends in, if it does."""
-    arguments = f'{{"a":{call or 0},"b":1}}'
-    finish = "stop" if call is None else "tool_calls"
-    head = sse(model, [choice({"role": "assistant", "content": "", "refusal": None})])
-    chunks = tuple(sse(model, [choice({"content": token(index)})]) for index in range(script.tokens))
-    tail = b"".join(sse(model, [choice(delta)]) for delta in call_deltas(call, arguments))
-    tail += sse(model, [choice({}, finish)]) + sse(model, [], usage(script.tokens))
-    tail += http_chunk(b"data: [DONE]\n\n") + LAST_CHUNK
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(map(token, range(script.tokens)))}
-    if call is not None:
-        message["tool_calls"] = [tool_call(arguments)]
-    body = envelope(model, "chat.completion", usage(script.tokens))
-    body["choices"] = [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}]
-    return Answer(head, chunks, tail, STREAM_HEAD + head + b"".join(chunks) + tail, http_json(body))
-
-
-def call_deltas(call: int | None, arguments: str) -> list[dict[str, Any]]:
-    """The deltas of a tool call: its name first, then its arguments in three pieces."""
-    if call is None:
-        return []
-    pieces = (arguments[:5], arguments[5:-6], arguments[-6:])
-    first = {"index": 0, **tool_call("")}
-    return [{"tool_calls": [first]}] + [
-        {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces
-    ]
-
-
-def tool_call(arguments: str) -> dict[str, Any]:
-    return {
-        "id": f"call_{ID_MARK.decode()}",
-        "type": "function",
-        "function": {"name": "add", "arguments": arguments},
-    }
-
-
-def choice(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-
-
-def usage(tokens: int) -> dict[str, Any]:
-    return {
-        "prompt_tokens": 10,
-        "completion_tokens": tokens,
-        "total_tokens": 10 + tokens,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
-    }
-
-
-def envelope(model: str, kind: str, counts: dict[str, Any] | None) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{ID_MARK.decode()}",
-        "object": kind,
-        "created": 1_760_000_000,
-        "model": model,
-        "service_tier": "default",
-        "system_fingerprint": "fp_mock000000",
-        "choices": [],
-        "usage": counts,
-    }
-
-
-def sse(model: str, choices: list[dict[str, Any]], counts: dict[str, Any] | None = None) -> bytes:
-    event = envelope(model, "chat.completion.chunk", counts)
-    event["choices"] = choices
-    return http_chunk(b"data: " + msgspec.json.encode(event) + b"\n\n")
-
-
-def http_chunk(data: bytes) -> bytes:
-    """Each event is a chunk of the transfer encoding, as the real service sends it."""
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def http_json(body: object, status: bytes = b"200 OK") -> bytes:
-    data = msgspec.json.encode(body)
-    head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    return head % (status, len(data)) + data
 
 
 @dataclass
@@ -321,8 +209,9 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         if self._sent < len(self._answer.chunks):
-            self._times.append(time.monotonic())
-            self._transport.write(self._marked(self._answer.chunks[self._sent]))
+            now = time.monotonic()
+            self._times.append(now)
+            self._transport.write(self._marked(self._answer.chunks[self._sent], now))
             self._sent += 1
             self._arm()
         elif self._script.silent:
@@ -337,9 +226,10 @@ class Connection(asyncio.Protocol):
         if self._buffer:
             self._loop.call_soon(self._pump)
 
-    def _marked(self, data: bytes) -> bytes:
-        """Ids differ from answer to answer, as those of a real service do."""
-        return data.replace(ID_MARK, self._id)
+    def _marked(self, data: bytes, now: float = 0.0) -> bytes:
+        """Ids differ from answer to answer, as those of a real service do; stamps tell the time."""
+        data = data.replace(ID_MARK, self._id)
+        return data.replace(STAMP_MARK, stamp(now or time.monotonic())) if self._script.stamp else data
 
     def _done(self) -> None:
         self._busy = False

@@ -21,14 +21,27 @@ name: {name}
 model: "openai:{script}"
 tools: [add]
 limits: {{steps: 30}}
+context_window: 1000000
 """
 
 
 class Services:
-    """Runtime, control and executor; `agents` maps the name of each agent to its script."""
+    """Runtime, control and executor.
 
-    def __init__(self, folder: Path, model_url: str, agents: Mapping[str, str]) -> None:
+    Args:
+        agents: the name of each agent, and its script.
+        runtime: more environment of the runtime.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model_url: str,
+        agents: Mapping[str, str],
+        runtime: Mapping[str, str] | None = None,
+    ) -> None:
         self._model_url = model_url
+        self._more = dict(runtime or {})
         self._agents = agents
         self._folder = folder
         self.control = Process("control", folder)
@@ -60,6 +73,7 @@ class Services:
                 "OPENAI_API_KEY": "mock",
                 "TURNWIRE_RUNTIME_CONTROL__TARGET": self.control.target,
                 "TURNWIRE_RUNTIME_EXECUTOR__TARGET": self.executor.target,
+                **self._more,
             },
         )
 

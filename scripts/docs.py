@@ -1,7 +1,8 @@
 """Generate the pages that come from the code, and check that no page points to what is not there.
 
-Generated: docs/config.md from the settings models, docs/errors.md from error_reason.proto, and the table of
-helm/turnwire/README.md from values.yaml. Checked besides: relative links, their anchors and `make` targets.
+Generated: docs/config.md from the settings models, docs/errors.md from error_reason.proto, and the tables of
+docs/providers.md from the capabilities of models and of helm/turnwire/README.md from values.yaml. Checked
+besides: relative links, their anchors and `make` targets.
 """
 
 from __future__ import annotations
@@ -106,10 +107,30 @@ def reasons() -> Iterator[tuple[str, str]]:
 
 def chart_page() -> str:
     """Return the chart's README with a fresh table between its two markers."""
-    page = (CHART / "README.md").read_text(encoding="utf-8")
     table = ["| value | default | meaning |", "|---|---|---|"]
     table += [f"| `{key}` | {default} | {text} |" for key, default, text in chart_values()]
-    begin, end = "<!-- values: begin, made by `make docs` -->", "<!-- values: end -->"
+    return with_table(CHART / "README.md", "values", table)
+
+
+def providers_page() -> str:
+    """Return docs/providers.md with a fresh table of capabilities between its two markers."""
+    from turnwire.runtime.models.capabilities import CAPABILITIES, FORMATS
+
+    table = [
+        "| capability | " + " | ".join(f"`{form}`" for form in FORMATS) + " | what it is |",
+        "|---" * (len(FORMATS) + 2) + "|",
+    ]
+    for row in CAPABILITIES:
+        note = f". {row.note}" if row.note else ""
+        name = f"`{row.name}`" + (" *" if row.checked else "")
+        table.append(f"| {name} | {' | '.join(row.words)} | {row.meaning}{note} |")
+    return with_table(ROOT / "docs/providers.md", "capabilities", table)
+
+
+def with_table(path: Path, name: str, table: list[str]) -> str:
+    """Return a page with `table` between the two markers of that name."""
+    page = path.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: begin, made by `make docs` -->", f"<!-- {name}: end -->"
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
     return f"{head}{begin}\n" + "\n".join(table) + f"\n{end}{tail}"
@@ -184,6 +205,7 @@ def main() -> int:
     made = {
         ROOT / "docs/config.md": config_page(),
         ROOT / "docs/errors.md": errors_page(),
+        ROOT / "docs/providers.md": providers_page(),
         CHART / "README.md": chart_page(),
     }
     problems = [

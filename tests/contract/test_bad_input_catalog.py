@@ -18,7 +18,7 @@ from support.descriptors import ROOT, contract
 from turnwire.extend.errors import AgentControlError
 from turnwire.extend.events import TurnState
 from turnwire.runtime.domain.stop import state_of
-from turnwire.runtime.event_codec import failure_status
+from turnwire.runtime.failure_codec import failure_status
 from turnwire.storage.units import StoreUnavailable
 from turnwire.wire.status import CODES
 

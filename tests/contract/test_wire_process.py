@@ -162,3 +162,14 @@ async def test_a_certificate_that_cannot_be_used_is_named_and_nothing_starts(
     assert process.returncode == 2
     assert f"the certificate file {path}" in told.decode()
     assert "Traceback" not in told.decode()
+
+
+async def test_a_process_tells_how_late_its_loop_was_when_asked() -> None:
+    async with started(LOG__FORMAT="json", LOG__LOOP_LAG_SECONDS="0.1") as process:
+        lines = await lines_until(process, "process.loop_lag")
+        told = lines[-1]
+        assert told["event"] == "process.loop_lag"
+        assert told["samples"] > 0
+        assert 0 <= told["p50_ms"] <= told["p99_ms"] <= told["max_ms"]
+        process.send_signal(signal.SIGTERM)
+        await lines_until(process, None)

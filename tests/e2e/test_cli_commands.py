@@ -67,6 +67,43 @@ async def test_run_reads_stdin_and_sends_a_task() -> None:
     assert runtime.requests[0].spec.task.description == "from a pipe"
 
 
+async def test_run_with_a_schema_gives_the_answer_that_fits_to_stdout_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object"}', encoding="utf-8")
+    story = Story().accepted().started().step_started().text("no").model_stopped()
+    story.step_started().text('```json\n{"n": 1}\n```').model_stopped().finished('{"n": 1}')
+    runtime = ScriptedRuntime(story.events)
+    done = await against(runtime, "run", "--agent", "demo", "--schema", str(schema), "hello")
+    assert (done.code, done.out) == (0, '{"n": 1}\n')
+    assert "no" in done.err
+    assert runtime.requests[0].spec.response_schema_json == '{"type": "object"}'
+
+
+async def test_run_with_a_schema_gives_nothing_to_stdout_when_no_answer_fits(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text("{}", encoding="utf-8")
+    story = Story().accepted().started().step_started().text("no").model_stopped()
+    story.finished("no", TurnState.TURN_STATE_FAILED, "answer-invalid")
+    done = await against(
+        ScriptedRuntime(story.events), "run", "--agent", "demo", "--schema", str(schema), "hello"
+    )
+    assert (done.code, done.out) == (1, "")
+    assert "answer-invalid" in done.err
+
+
+async def test_run_sends_what_a_task_expects_and_names_a_schema_that_cannot_be_read(tmp_path: Path) -> None:
+    runtime = ScriptedRuntime(STORY)
+    await against(runtime, "run", "--agent", "demo", "--expect", "a number", "6", "times", "7")
+    task = runtime.requests[0].spec.task
+    assert (task.description, task.expected_output) == ("6 times 7", "a number")
+    gone = str(tmp_path / "gone.json")
+    done = await against(runtime, "run", "--agent", "demo", "--schema", gone, "hello")
+    assert done.code == 2
+    assert "gone.json" in done.err
+
+
 async def test_run_attaches_files_named_with_at(tmp_path: Path) -> None:
     notes = tmp_path / "notes.md"
     notes.write_text("# One\n", encoding="utf-8")

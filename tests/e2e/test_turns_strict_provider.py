@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.strict_provider import chat_fault, messages_fault
+from support.history_rules import chat_fault, messages_fault
 
 USER = {"role": "user", "content": "hello"}
 
@@ -40,7 +40,8 @@ def results(*ids: str) -> dict[str, Any]:
         [USER],
         [{"role": "system", "content": "be kind"}, USER, asks("a", "b"), result("b"), result("a"), USER],
         [USER, {"role": "assistant", "content": "hi"}, USER],
-        [USER, asks("a"), result("a"), asks("a"), result("a")],
+        [USER, asks("a"), result("a"), asks("b"), result("b")],
+        [{"role": "system", "content": "be kind"}, {"role": "system", "content": "[compacted] 3 ..."}, USER],
     ],
 )
 def test_chat_histories_in_good_order_pass(history: list[dict[str, Any]]) -> None:
@@ -58,6 +59,11 @@ def test_chat_histories_in_good_order_pass(history: list[dict[str, Any]]) -> Non
         pytest.param([USER, asks("a"), result("a"), result("a")], id="two results of a call"),
         pytest.param([USER, asks("a"), result("b")], id="the result of another call"),
         pytest.param([USER, asks("a", "a"), result("a")], id="two calls of one id"),
+        pytest.param([USER, asks("a"), result("a"), asks("a"), result("a")], id="an id that comes again"),
+        pytest.param([USER, {"role": "system", "content": "[compacted]"}, USER], id="late instructions"),
+        pytest.param([{"role": "system", "content": "a"}] * 2, id="instructions twice"),
+        pytest.param([USER, asks("a", arguments="[]"), result("a")], id="arguments that are no object"),
+        pytest.param([USER, asks("a"), {**result("a"), "content": ""}], id="an empty result"),
         pytest.param([USER, asks("a", arguments="{"), result("a")], id="arguments that are no JSON"),
         pytest.param([USER, {"role": "assistant", "content": ""}], id="an empty answer"),
         pytest.param([{"role": "user", "content": []}], id="an empty question"),
@@ -76,5 +82,8 @@ def test_histories_of_the_messages_format_are_held_to_the_same() -> None:
         [USER, results("a")],
         [USER, uses("a"), results("a", "a")],
         [USER, {"role": "assistant", "content": []}],
+        [USER, {"role": "assistant", "content": " "}],
+        [USER, USER],
+        [{"role": "assistant", "content": "hi"}, USER],
     ):
         assert messages_fault(history), history

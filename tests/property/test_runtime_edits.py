@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +13,8 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.history_rules import chat_fault, messages_fault, request_fault
 from support.runtime_rig import CANCELLED, DONE, begin, end, open_store, queued
-from support.strict_provider import chat_fault, messages_fault
 from support.thread_edits import (
     FAILED,
     answer,
@@ -29,10 +30,16 @@ from support.thread_edits import (
     version,
 )
 from turnwire.core.errors import Conflict, NotFound, WrongState
+from turnwire.extend.events import Compacted, UsageSummary
 from turnwire.extend.llm import ModelRequest
+from turnwire.runtime.domain.compaction import Compaction
+from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.rewrites import ForkCommand
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey
-from turnwire.runtime.engine.history import model_messages
+from turnwire.runtime.engine.compaction_plan import plan_cut
+from turnwire.runtime.engine.conversation import Conversation
+from turnwire.runtime.engine.history import exchanges, model_messages
+from turnwire.runtime.engine.token_count import TokenCounter
 from turnwire.runtime.models.anthropic_request import encode_messages
 from turnwire.runtime.models.dialects import ProviderProfile
 from turnwire.runtime.models.openai_request import encode_chat
@@ -53,8 +60,9 @@ EDITS = (
     "hide",
     "show",
     "fork",
+    "summary",
 )
-PLANS = st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 7)), min_size=1, max_size=8)
+PLANS = st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 7)), min_size=1, max_size=10)
 
 
 class Story:
@@ -87,6 +95,8 @@ class Story:
         elif step == "fork":
             asked = ForkCommand(self.thread, str(uuid.uuid4()), await self._message(choice))
             self.thread = (await edits.fork(asked)).key
+        elif step == "summary":
+            await self._summary(choice)
         else:
             visibility = "hidden" if step == "hide" else "visible"
             message = await self._message(choice)
@@ -105,6 +115,40 @@ class Story:
         else:
             _, journal = await begin(self.store, self.thread.thread_id)
             await finish(journal, step)
+
+    async def _summary(self, choice: int) -> None:
+        """Run a turn that lets a summary stand for all but its last messages; it names what it stands for."""
+        ((live,),) = await rows(
+            self.store, "SELECT live_turn FROM threads WHERE thread_id = ?", self.thread.thread_id
+        )
+        if live:
+            return
+        _, journal = await begin(self.store, self.thread.thread_id)
+        told = await self._told()
+        found = plan_cut(told, choice + 1)
+        if found is not None:
+            before = json.loads(told.compaction.summary) if told.compaction is not None else []
+            stands = json.dumps([*before, *([e.message_id, e.step] for e in found.covered)])
+            through = (found.through_message, found.through_step)
+            made = Compaction(uuid.uuid4().hex, *through, len(stands), stands, kept=found.kept)
+            journal.compact(made, UsageSummary(), Compacted(1, stands, "messages"))
+        await finish(journal, "turn")
+
+    async def _told(self) -> Conversation:
+        """What a turn that begins now tells its model."""
+        told = Conversation("fake", TokenCounter())
+        told.load(await self.store.history(self.thread))
+        return told
+
+    async def _check_summary(self, transcript: Sequence[StoredMessage]) -> None:
+        """Each visible exchange is told, or the summary was made of it as it is, and no other one was."""
+        told = await self._told()
+        assert request_fault(ModelRequest("model", told.messages())) == ""
+        there = [(e.message_id, e.step) for e in exchanges(transcript, "fake")]
+        shown = [(p.exchange.message_id, p.exchange.step) for p in told.placed]
+        made = told.compaction
+        stands = [(name, step) for name, step in json.loads(made.summary)] if made is not None else []
+        assert sorted([*stands, *shown]) == sorted(there)
 
     async def _run_queue(self) -> None:
         while (admitted := await self.store.claim(self.thread)) is not None:
@@ -134,6 +178,7 @@ class Story:
         transcript = await self.store.transcript(self.thread)
         assert all(message.visibility == "visible" for message in transcript)
         assert [m.position for m in transcript] == sorted(m.position for m in transcript)
+        await self._check_summary(transcript)
         # A turn that waits goes on with its own calls: the model is asked when they have their results.
         closed = [message for message in transcript if not message.open]
         if running:

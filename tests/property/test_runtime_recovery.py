@@ -65,7 +65,10 @@ async def test_what_consumers_keep_is_what_is_stored_whatever_dies(
     parts = [p for m in transcript if m.role == "assistant" for p in m.parts]
     said = {p.step: p.content.text for p in parts if isinstance(p, ContentPart)}
     assert {s.step: s.text for s in view.steps.values() if s.text} == said
-    assert all(step.committed for step in view.steps.values())
+    # A turn that three owners died over leaves its last step as it was begun, with nothing of it said.
+    left = [step for step in view.steps.values() if not step.committed]
+    assert len(left) <= (log[-1].turn_finished.stop_reason == "recovery-exhausted")
+    assert not any(step.text for step in left)
     results = {c.call_id: c.content for c in parts if isinstance(c, CallPart)}
     assert {c.call_id: c.result.content for c in view.calls.values() if c.result} == results
     assert not view.actions

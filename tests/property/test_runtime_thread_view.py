@@ -19,6 +19,8 @@ from turnwire.core.ids import mint_id
 from turnwire.extend.actions import Action, ActionKind, ActionState
 from turnwire.extend.events import (
     ActionRequired,
+    MessageOrigin,
+    SteerApplied,
     StepCommitted,
     ToolCallFinished,
     ToolCallStarted,
@@ -32,6 +34,7 @@ from turnwire.extend.llm import TextDelta
 from turnwire.runtime.domain.action import ActionAnswer, ActionKey
 from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.message import CallPart, ContentPart
+from turnwire.runtime.domain.resumption import Progress
 from turnwire.runtime.domain.rewrites import NewTurn, RewriteBase, RewriteCommand
 from turnwire.runtime.domain.thread import NewThreadCommand, ThreadPatch
 from turnwire.runtime.domain.turn import InputPart, ThreadKey, TurnKey
@@ -44,7 +47,7 @@ from turnwire.storage.units import Connection
 OPERATIONS = [
     *("admit", "admit", "tokens", "tokens", "say", "call", "start", "outcome", "outcome"),
     *("finish", "finish", "finish", "cancel_queued", "edit_queued", "rename", "suspend", "answer"),
-    *("claim", "claim", "hide", "show", "supersede"),
+    *("claim", "claim", "hide", "show", "supersede", "take_in"),
 ]
 # An operation, and numbers that it chooses by; then which watcher reads, and how many changes.
 STEPS = st.lists(
@@ -76,6 +79,8 @@ class World:
             self.journal.begin_answer(mint_id())
         else:
             self.journal.resume(admitted.resumption)
+            if not admitted.resumption.message_id:
+                self.journal.begin_answer(mint_id())
         self.actions = []
 
     def _text(self, n: int) -> ContentPart:
@@ -95,6 +100,18 @@ class World:
         self.step += 1
         self.journal.at(step=self.step)
         self.journal.commit_step([self._text(n)], [StepCommitted("m")])
+        await self.journal.flush()
+
+    async def take_in(self, n: int) -> None:
+        """A message that the running turn takes in between two steps."""
+        if self.journal is None or self.open_calls:
+            return
+        message_id, origin = mint_id(), list(MessageOrigin)[1 + n % 4]
+        applied = SteerApplied(f"{self.key.name}/messages/{message_id}", origin)
+        self.journal.take_in(
+            message_id, origin, [self._text(n).content], [applied], progress=Progress(taken_in=self.step)
+        )
+        self.journal.begin_answer(mint_id())
         await self.journal.flush()
 
     async def call(self, n: int) -> None:

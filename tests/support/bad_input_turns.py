@@ -150,9 +150,9 @@ async def old_version(rig: Rig, method: Method) -> Bad:
 
 
 @case("FEATURE_NOT_SERVED", RUN, START)
-async def a_task(rig: Rig, method: Method) -> Bad:
+async def a_client_tool(rig: Rig, method: Method) -> Bad:
     request = fill(method.new_request())
-    request.spec.task.description = "write a poem"
+    request.spec.client_tools.add(name="mine")
     return Bad.of(request)
 
 

@@ -149,11 +149,11 @@ class FaultProvider(StrictProvider):
         self._outside = str(outside)
         self.requests.clear()
 
-    def reply(self, body: dict[str, Any], chat: bool) -> Reply:
+    def reply(self, body: dict[str, Any], wire: str) -> Reply:
         """Choose the answer by the request alone."""
         script = self._scripts.get(body["model"])
         if script is None:
-            return super().reply(body, chat)
+            return super().reply(body, wire)
         answers = 0
         for message in body["messages"]:
             answers = 0 if message["role"] == "user" else answers + (message["role"] == "assistant")

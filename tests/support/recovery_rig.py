@@ -7,16 +7,16 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from support.history_rules import chat_fault
 from support.ledger_executor import LedgerExecutor
 from support.mortal_store import mortal
 from support.postgres import Location, plain_connection
 from support.runtime_fakes import FakeModels, agent
 from support.runtime_rig import command, events, open_store, pages, take
-from support.strict_provider import chat_fault
 from turnwire.api.runtime.v1 import turn_event_pb2 as pb
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import TurnState
-from turnwire.extend.llm import AssistantMessage, LlmEvent, ModelRequest, StreamFailure, UserMessage
+from turnwire.extend.llm import AssistantMessage, LlmEvent, ModelRequest, StreamFailure
 from turnwire.runtime.domain.action import ActionAnswer, ActionKey
 from turnwire.runtime.domain.admission import Admitted
 from turnwire.runtime.domain.agent import AgentDefinition
@@ -57,8 +57,7 @@ class StepModel:
         wire = json.loads(encode_chat(request, ProviderProfile(), stream=True))
         fault = chat_fault(wire["messages"])
         assert not fault, fault
-        last = max(i for i, m in enumerate(request.messages) if isinstance(m, UserMessage))
-        step = sum(isinstance(m, AssistantMessage) for m in request.messages[last:])
+        step = sum(isinstance(m, AssistantMessage) for m in request.messages)
         for event in self.steps[step]:
             await asyncio.sleep(0)
             yield event
@@ -244,6 +243,9 @@ def check_told(log: Sequence[pb.TurnEvent], transcript: Sequence[StoredMessage])
         ids = {c.call_id for c in calls if c.step == step}
         orders = [f.settle_order for f in finished if f.call_id in ids]
         assert orders == list(range(1, len(orders) + 1))
+    added = [m.message_id for m in transcript if m.role == "user"][1:]
+    applied = [e.steer_applied.message for e in log if e.HasField("steer_applied")]
+    assert [name.rpartition("/")[2] for name in applied] == added
     asked = [e.action_required.action.name for e in log if e.HasField("action_required")]
     resolved = [e.action_resolved.action for e in log if e.HasField("action_resolved")]
     assert sorted(asked) == sorted(resolved)

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from support.history_rules import request_fault
 from turnwire.core.errors import Unavailable
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
     ActionResolved,
+    Compacted,
+    MessageOrigin,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
@@ -17,11 +20,13 @@ from turnwire.extend.events import (
     TurnFinished,
     TurnState,
     TurnSuspended,
+    UsageSummary,
 )
 from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure, ToolCallComplete
 from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.compaction import DEFAULT_RULES, Compaction, CompactionRules, StoredHistory
 from turnwire.runtime.domain.execution import (
     ExecuteCall,
     ExecutionAccepted,
@@ -33,6 +38,7 @@ from turnwire.runtime.domain.execution import (
     ToolInfo,
 )
 from turnwire.runtime.domain.message import CallPart, ContentPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.prices import NO_PRICES, PriceTable
 from turnwire.runtime.domain.resumption import Progress, Resumption
 from turnwire.runtime.domain.turn import Disposition, InputPart, ThreadKey, TurnKey, TurnSpec
 from turnwire.runtime.engine.cancel import CancelToken
@@ -66,6 +72,9 @@ class FakeJournal:
         self.progress: list[Progress | None] = []
         self.open_actions: dict[str, Action] = {}
         self.voided: list[Action] = []
+        # Messages that were added to the turn, with their origin.
+        self.taken_in: list[tuple[str, MessageOrigin, tuple[InputPart, ...]]] = []
+        self.compactions: list[Compaction] = []
         # How the journal was left without an end: `suspended` or `released`.
         self.left = ""
         self.end: TurnFinished | None = None
@@ -119,6 +128,24 @@ class FakeJournal:
         self.outcomes.extend(p for p in parts if isinstance(p, CallPart) and p.outcome is not None)
         for event in events:
             self.emit(event)
+
+    def take_in(
+        self,
+        message_id: str,
+        origin: MessageOrigin,
+        parts: Sequence[InputPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress,
+    ) -> None:
+        self.taken_in.append((message_id, origin, tuple(parts)))
+        self.progress.append(progress)
+        for event in events:
+            self.emit(event)
+
+    def compact(self, made: Compaction, usage: UsageSummary, event: Compacted) -> None:
+        self.compactions.append(made)
+        self.emit(event)
 
     def ask_again(
         self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
@@ -211,6 +238,8 @@ class FakeModel:
         self.name = name
         self.provider = name.partition(":")[0]
         self.requests: list[ModelRequest] = []
+        # What was wrong with requests: the strictest provider would have refused them.
+        self.faults: list[str] = []
         self.closed = 0
         self.on_wait: Callable[[str, float, StreamFailure], None] | None = None
         self.swallow_cancel: asyncio.Event | None = None
@@ -225,6 +254,10 @@ class FakeModel:
     ) -> AsyncIterator[LlmEvent]:
         self.requests.append(request)
         self.on_wait = on_wait
+        fault = request_fault(request) if request is not None else ""
+        if fault:
+            self.faults.append(fault)
+            raise AssertionError(fault)
         if on_sent is not None:
             on_sent()
         try:
@@ -253,13 +286,16 @@ class FakeModels:
     def __init__(self, model: FakeModel) -> None:
         self.model = model
         self.asked: list[str] = []
+        self.terms: Any = None
 
-    def resolve(self, name: str, *, from_caller: bool = False) -> FakeModel:
+    def resolve(self, name: str, *, from_caller: bool = False, terms: Any = None) -> FakeModel:
         self.asked.append(name)
+        self.terms = terms
         return self.model
 
-    def resolve_all(self, names: Sequence[str]) -> FakeModel:
+    def resolve_all(self, names: Sequence[str], *, terms: Any = None) -> FakeModel:
         self.asked.extend(names)
+        self.terms = terms
         return self.model
 
 
@@ -376,10 +412,11 @@ class FakeStore:
 
     def __init__(self, *messages: StoredMessage) -> None:
         self.messages = messages
+        self.compaction: Compaction | None = None
         self.terms = ApprovalTerms(1_700_000_000_000_000_000)
 
-    async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
-        return self.messages
+    async def history(self, thread: ThreadKey) -> StoredHistory:
+        return StoredHistory(self.messages, self.compaction)
 
     async def approval_terms(self, thread: ThreadKey) -> ApprovalTerms:
         return self.terms
@@ -429,6 +466,10 @@ class Turn:
         lost_at: str = "",
         resumption: Resumption | None = None,
         time_left: float | None = None,
+        prices: PriceTable = NO_PRICES,
+        bytes_per_token: float = 4.0,
+        compaction: CompactionRules = DEFAULT_RULES,
+        first: bool = False,
     ) -> None:
         self.model = model
         self.executor = FakeExecutor(*tools)
@@ -440,6 +481,9 @@ class Turn:
             FakeModels(model),
             self.executor,
             first_feedback,
+            prices=prices,
+            bytes_per_token=bytes_per_token,
+            compaction=compaction,
         )
         admitted = Admitted(
             self.journal.key,
@@ -450,19 +494,24 @@ class Turn:
             max_steps,
             time_left,
             resumption,
+            first,
+            input_message="user-1" if first else "",
         )
         self.runner = TurnRunner(context, agent, admitted, self.journal, self.token)
 
     async def run(self) -> TurnState | None:
         """Run it to its end."""
         async with asyncio.timeout(10):
-            return await self.runner.run()
+            state = await self.runner.run()
+        assert not getattr(self.model, "faults", ())
+        return state
 
     async def run_while(self, act: Callable[[], Awaitable[None]]) -> TurnState | None:
         """Run it to its end while `act` does something to it."""
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             running = group.create_task(self.runner.run())
             await act()
+        assert not getattr(self.model, "faults", ())
         return running.result()
 
     @property

@@ -198,7 +198,7 @@ class Runtime:
 @asynccontextmanager
 async def running(
     folder: Path,
-    agents: Mapping[str, Sequence[Any]],
+    agents: Mapping[str, Sequence[Any] | Mapping[str, Any]],
     *,
     location: Path | str | None = None,
     lifecycles: Sequence[Lifecycle] = (),
@@ -305,8 +305,9 @@ async def _serve(stack: AsyncExitStack, *services: Service, **options: Any) -> t
     return await stack.enter_async_context(open_channel(target)), target
 
 
-def _agent(name: str, calls: Sequence[Any]) -> AgentDefinition:
-    script = json.dumps({"calls": calls})
+def _agent(name: str, calls: Sequence[Any] | Mapping[str, Any]) -> AgentDefinition:
+    """Return the agent of a script, which is given whole or by its calls."""
+    script = json.dumps(calls if isinstance(calls, Mapping) else {"calls": calls})
     return AgentDefinition.model_validate(
         {"name": name, "model": f"scripted:{script}", "tools": ["*"], "organization_id": "*"}
     )

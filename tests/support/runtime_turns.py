@@ -12,6 +12,7 @@ from support.runtime_rig import open_store
 from turnwire.extend.events import TurnState
 from turnwire.extend.llm import Finish, FinishReason, TextDelta
 from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.compaction import CompactionRules
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
@@ -20,6 +21,8 @@ from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.store.turn_store import TurnStore
 
 STOP = Finish(FinishReason.STOP)
+# A scripted model gives no summaries.
+WHOLE = CompactionRules(enabled=False)
 
 
 class Observer:
@@ -50,12 +53,19 @@ class Observer:
 class Rig:
     """A supervisor over a real store and a scripted model."""
 
-    def __init__(self, store: TurnStore, model: FakeModel, *agents: AgentDefinition, max_live: int) -> None:
+    def __init__(
+        self,
+        store: TurnStore,
+        model: FakeModel,
+        *agents: AgentDefinition,
+        max_live: int,
+        compaction: CompactionRules = WHOLE,
+    ) -> None:
         self.store = store
         self.observer = Observer()
         self.agents = AgentCatalog(agents or [agent(organization_id="*", tools=[])], store.thread_agent)
         self.executor = FakeExecutor()
-        context = TurnContext(store, FakeModels(model), self.executor, 0.0)
+        context = TurnContext(store, FakeModels(model), self.executor, 0.0, compaction=compaction)
         self.supervisor = Supervisor(context, self.agents, self.observer, max_live=max_live)
         self.desk = CommandDesk(store)
         self.desk.supervisor = self.supervisor
@@ -78,11 +88,12 @@ async def rig(
     *agents: AgentDefinition,
     max_live: int = 100,
     runtime_id: str = "runtime",
+    compaction: CompactionRules = WHOLE,
 ) -> AsyncIterator[Rig]:
     """Open a store, in a folder or at the address of a server, and what runs its turns."""
     location = path / "runtime.db" if isinstance(path, Path) else path
     async with open_store(location, runtime_id=runtime_id) as store:
-        made = Rig(store, model, *agents, max_live=max_live)
+        made = Rig(store, model, *agents, max_live=max_live, compaction=compaction)
         yield made
         await made.supervisor.drain(0.0)
 

@@ -9,6 +9,8 @@ import string
 from collections.abc import Callable
 from typing import Any
 
+from turnwire.runtime.models.profiles import WireFormat
+
 __all__ = ["Change"]
 
 # Letters that stand in no tag of ours (think, thinking, reasoning), so that tags survive the exchange.
@@ -24,6 +26,12 @@ class Change:
         self._chance.shuffle(letters)
         self._table = str.maketrans(_LETTERS, "".join(letters))
         self._prefix = f"z{self._chance.randint(0, 999)}"
+        self._changes: dict[WireFormat, Callable[[Any], list[Any]]] = {
+            "openai-chat": self._chat,
+            "openai-responses": self._response,
+            "anthropic": self._message,
+            "gemini": self._candidate,
+        }
 
     def text(self, text: str) -> str:
         """The text in other words; reads the same however it is cut."""
@@ -33,9 +41,9 @@ class Change:
         """The id of a call under another name; one that counts as none stays so."""
         return call_id if call_id in ("", "null") else self._prefix + call_id
 
-    def body(self, body: bytes, chat: bool) -> bytes:
+    def body(self, body: bytes, wire: WireFormat) -> bytes:
         """The whole stream under this change, with other JSON spacing, escapes and line ends."""
-        change = self._chat if chat else self._message
+        change = self._changes[wire]
         lines: list[bytes] = []
         for line in body.replace(b"\r\n", b"\n").split(b"\n"):
             if not line.startswith((b"data: {", b"data:{")):
@@ -95,4 +103,35 @@ class Change:
             return self._split(payload, lambda p: p["delta"], "thinking")
         if delta.get("type") == "input_json_delta":
             return self._split(payload, lambda p: p["delta"], "partial_json")
+        return [payload]
+
+    def _response(self, payload: Any) -> list[Any]:
+        kind = payload.get("type") or ""
+        for item in [payload.get("item"), *((payload.get("response") or {}).get("output") or ())]:
+            if isinstance(item, dict):
+                self._item(item)
+        if kind == "response.output_text.delta":
+            payload["delta"] = self.text(payload["delta"])
+            return self._split(payload, lambda p: p, "delta")
+        if kind in ("response.function_call_arguments.delta", "response.reasoning_summary_text.delta"):
+            return self._split(payload, lambda p: p, "delta")
+        return [payload]
+
+    def _item(self, item: dict[str, Any]) -> None:
+        if isinstance(item.get("call_id"), str) and item.get("type") in ("function_call", "custom_tool_call"):
+            item["call_id"] = self.id(item["call_id"])
+        for part in item.get("content") or ():
+            if isinstance(part, dict) and part.get("type") == "output_text":
+                part["text"] = self.text(part["text"])
+
+    def _candidate(self, payload: Any) -> list[Any]:
+        candidates = payload.get("candidates") or []
+        parts = [part for c in candidates for part in (c.get("content") or {}).get("parts") or ()]
+        for part in parts:
+            if isinstance(part.get("text"), str) and not part.get("thought"):
+                part["text"] = self.text(part["text"])
+            if isinstance((part.get("functionCall") or {}).get("id"), str):
+                part["functionCall"]["id"] = self.id(part["functionCall"]["id"])
+        if len(parts) == 1 and set(parts[0]) <= {"text", "thought"} and not candidates[0].get("finishReason"):
+            return self._split(payload, lambda p: p["candidates"][0]["content"]["parts"][0], "text")
         return [payload]

@@ -1,7 +1,8 @@
 """A model provider that accepts only histories in good order, and plays the replies that a test gives it.
 
-It speaks chat completions and the messages format on a free port of this machine. A history in which a call
-lacks its result right after it, or a result lacks its call, is answered with 400, as the real ones do.
+It speaks chat completions, responses, the messages format and Gemini's on a free port of this machine. A
+history that breaks one of the `history_rules`, such as a call without its result right after it, is answered
+with 400, as by others.
 """
 
 from __future__ import annotations
@@ -9,12 +10,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Hold", "Reply", "StrictProvider", "chat_fault", "messages_fault", "says", "strict_provider"]
+from support.history_rules import chat_fault, messages_fault
+from support.strict_formats import (
+    CHAT,
+    GEMINI,
+    GEMINI_DONE,
+    MESSAGES,
+    RESPONSES,
+    RESPONSES_DONE,
+    format_of,
+    gemini_fault,
+    model_of,
+    responses_fault,
+)
+
+__all__ = ["Hold", "Reply", "StrictProvider", "says", "strict_provider"]
 
 
 class Hold(asyncio.Event):
@@ -30,10 +45,14 @@ class Hold(asyncio.Event):
 
 @dataclass
 class Reply:
-    """Bytes and holds in order; `closed` is set when the client leaves before the end of it."""
+    """Bytes and holds in order; `closed` is set when the client leaves before the end of it.
+
+    With `dropped` the connection is closed after the last piece, without the end of the body.
+    """
 
     pieces: Sequence[bytes | Hold]
     closed: asyncio.Event = field(default_factory=asyncio.Event)
+    dropped: bool = False
 
 
 def says(
@@ -84,62 +103,14 @@ MESSAGES_DONE = "".join(
 ).encode()
 
 
-def chat_fault(messages: Sequence[dict[str, Any]]) -> str:
-    """Say what is wrong with a chat history; empty when nothing is."""
-    open_calls: list[str] = []
-    for position, message in enumerate(messages):
-        role = message.get("role")
-        if role == "tool":
-            if message.get("tool_call_id") not in open_calls:
-                return f"messages.{position}: a tool message without the call that it answers"
-            open_calls.remove(message["tool_call_id"])
-            continue
-        if open_calls:
-            return f"messages.{position}: no tool message answers {open_calls}"
-        if role not in ("system", "developer", "user", "assistant"):
-            return f"messages.{position}: no such role: {role}"
-        if role == "assistant":
-            open_calls = [call.get("id", "") for call in message.get("tool_calls") or []]
-            fault = _calls_fault(message, open_calls)
-            if fault:
-                return f"messages.{position}: {fault}"
-        elif not message.get("content"):
-            return f"messages.{position}: nothing in it"
-    return f"no tool message answers {open_calls}" if open_calls else ""
-
-
-def _calls_fault(message: dict[str, Any], ids: Sequence[str]) -> str:
-    calls = message.get("tool_calls")
-    if calls is None:
-        return "" if message.get("content") else "an answer with nothing in it"
-    if not calls or not all(ids) or len(set(ids)) != len(ids):
-        return "calls need ids of their own"
-    for call in calls:
-        try:
-            arguments = json.loads(call["function"]["arguments"])
-        except ValueError:
-            return "arguments that are no JSON"
-        if not isinstance(arguments, dict) or not call["function"]["name"]:
-            return "a call needs a name and an object of arguments"
-    return ""
-
-
-def messages_fault(messages: Sequence[dict[str, Any]]) -> str:
-    """Say what is wrong with a history of the messages format; empty when nothing is."""
-    open_calls: set[str] = set()
-    for position, message in enumerate(messages):
-        blocks = message["content"]
-        blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
-        if not blocks or any(b["type"] == "text" and not b["text"] for b in blocks):
-            return f"messages.{position}: empty content"
-        results = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
-        calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
-        if set(results) != open_calls or len(results) != len(open_calls):
-            return f"messages.{position}: tool_use ids {open_calls} were answered by {results}"
-        if len(set(calls)) != len(calls) or (calls and message["role"] != "assistant"):
-            return f"messages.{position}: calls need ids of their own"
-        open_calls = set(calls)
-    return f"tool_use ids without a result: {open_calls}" if open_calls else ""
+# What is wrong with the history of a request, by its format.
+_FAULTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    CHAT: lambda body: chat_fault(body["messages"]),
+    MESSAGES: lambda body: messages_fault(body["messages"]),
+    RESPONSES: lambda body: responses_fault(body["input"]),
+    GEMINI: lambda body: gemini_fault(body["contents"]),
+}
+_DONE = {MESSAGES: MESSAGES_DONE, RESPONSES: RESPONSES_DONE, GEMINI: GEMINI_DONE}
 
 
 class StrictProvider:
@@ -176,12 +147,15 @@ class StrictProvider:
             writer.close()
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-        length = int(head.partition("content-length:")[2].split("\r\n")[0])
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        path = head.split(" ", 2)[1]
+        length = int(head.lower().partition("content-length:")[2].split("\r\n")[0])
         body = json.loads(await reader.readexactly(length))
+        # One format says the model in its path.
+        body["model"] = model_of(path, body)
         self.requests[body["model"]].append(body)
-        chat = "/chat/completions" in head.split("\r\n")[0]
-        fault = (chat_fault if chat else messages_fault)(body["messages"])
+        wire = format_of(path)
+        fault = _FAULTS[wire](body)
         if fault:
             self.refusals.append(fault)
             refusal = json.dumps({"error": {"message": fault, "type": "invalid_request_error"}}).encode()
@@ -189,14 +163,14 @@ class StrictProvider:
             writer.write(b"content-length: %d\r\n\r\n%b" % (len(refusal), refusal))
             await writer.drain()
             return True
-        return await self._play(self.reply(body, chat), reader, writer)
+        return await self._play(self.reply(body, wire), reader, writer)
 
-    def reply(self, body: dict[str, Any], chat: bool) -> Reply:
-        """Choose the answer to a request in good order."""
+    def reply(self, body: dict[str, Any], wire: str) -> Reply:
+        """Choose the answer to a request in good order; `wire` is the format that it came in."""
         replies = self._replies[body["model"]]
         if replies:
             return replies.popleft()
-        return says("done") if chat else Reply([MESSAGES_DONE])
+        return says("done") if wire == CHAT else Reply([_DONE[wire]])
 
     async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
@@ -219,6 +193,8 @@ class StrictProvider:
         finally:
             leaving.cancel()
             await asyncio.wait({leaving})
+        if reply.dropped:
+            return False
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True

@@ -30,7 +30,9 @@ from turnwire.runtime.store.turn_store import TurnStore
 FAILED = TurnFinished(TurnState.FAILED, "error", 0.1, 1, error_reason="INTERNAL", error_text="broken")
 
 # Every table that holds content of threads, by the column that names the thread or the turn.
-CONTENT = ("messages", "message_parts", "tool_calls", "turns", "actions", "history_rewrites")
+CONTENT = (
+    *("messages", "message_parts", "tool_calls", "turns", "actions", "history_rewrites", "compactions"),
+)
 
 
 def said(text: str, step: int = 1) -> ContentPart:

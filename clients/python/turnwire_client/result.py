@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from google.rpc import status_pb2
 
@@ -43,6 +45,16 @@ class TurnResult:
     def ok(self) -> bool:
         """Whether the turn ended with an answer."""
         return self.state == TurnState.TURN_STATE_COMPLETED
+
+    def parsed(self) -> Any:
+        """Read the answer as JSON: what a turn with a schema completes with always is.
+
+        Raises:
+            ValueError: the answer is none, or there is no whole one.
+        """
+        if not self.ok:
+            raise ValueError(f"the turn has no answer: {self.stop_reason or 'it waits'}")
+        return json.loads(self.text)
 
     @classmethod
     def from_view(cls, view: TurnView, turn: str, thread: str) -> TurnResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -70,6 +71,7 @@ def turn_spec(
     text: str | None = None,
     parts: Iterable[Part] = (),
     task: Task | str | None = None,
+    schema: Mapping[str, Any] | str | None = None,
     thread: str = "",
     new_thread: NewThread | None = None,
     limits: TurnLimits | None = None,
@@ -86,8 +88,8 @@ def turn_spec(
         text: what the user says; stands before `parts`.
         parts: further pieces, such as files.
         task: instead of text and parts: a Task, or its description.
-        thread: id or name of a thread; empty = a new one, made with the turn.
-        new_thread: how the new thread is to be.
+        schema: JSON Schema that the answer must fit, as an object or as JSON.
+        thread: id or name of a thread; empty = a new one, made with the turn as `new_thread` says.
         fields: any other field of TurnSpec, by name.
 
     Raises:
@@ -98,6 +100,7 @@ def turn_spec(
         raise ValueError("give either text (with or without parts) or a task")
     if thread and new_thread is not None:
         raise ValueError("give either thread or new_thread")
+    fields.setdefault("response_schema_json", _json(schema))
     spec = TurnSpec(
         agent=agent_name(agent),
         limits=limits,
@@ -116,6 +119,12 @@ def turn_spec(
     else:
         spec.input.CopyFrom(Input(parts=pieces))
     return spec
+
+
+def _json(schema: Mapping[str, Any] | str | None) -> str:
+    if schema is None or isinstance(schema, str):
+        return schema or ""
+    return json.dumps(schema)
 
 
 def run_turn_request(

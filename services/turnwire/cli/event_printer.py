@@ -76,12 +76,15 @@ class EventPrinter:
 
     Args:
         show_reasoning: whether the model's thought is shown, dimmed.
+        answer_alone: whether only the answer that a turn completes with goes to stdout; all that is said
+            before it is a note.
     """
 
-    def __init__(self, screen: Screen, *, show_reasoning: bool = True) -> None:
+    def __init__(self, screen: Screen, *, show_reasoning: bool = True, answer_alone: bool = False) -> None:
         self.view = TurnView()
         self._screen = screen
         self._show_reasoning = show_reasoning
+        self._answer_alone = answer_alone
         self._streamed = False
 
     def show(self, event: TurnEvent) -> None:
@@ -95,6 +98,9 @@ class EventPrinter:
     def _llm(self, event: TurnEvent) -> None:
         piece: LlmEvent = event.llm
         match piece.WhichOneof("event"):
+            case "text_delta" if self._answer_alone:
+                self._screen.aside(piece.text_delta.text, "dim")
+                self._streamed = True
             case "text_delta":
                 self._screen.text(piece.text_delta.text)
                 self._streamed = True
@@ -163,7 +169,9 @@ class EventPrinter:
         self._screen.note("→ a message was added to the turn", "dim")
 
     def _compacted(self, event: TurnEvent) -> None:
-        self._screen.note(f"↯ {event.compacted.compacted_count} older messages became a summary", "dim")
+        made = event.compacted
+        became = "are left out of this request" if made.fallback else "became a summary"
+        self._screen.note(f"↯ {made.compacted_count} older messages {became}", "dim")
 
     def _accepted(self, event: TurnEvent) -> None:
         if event.turn_accepted.queue_position:
@@ -171,7 +179,10 @@ class EventPrinter:
 
     def _finished(self, event: TurnEvent) -> None:
         finished = event.turn_finished
-        if finished.text and not any(step.text for step in self.view.steps.values()):
+        said = any(step.text for step in self.view.steps.values())
+        if self._answer_alone:
+            said = finished.state != TurnState.TURN_STATE_COMPLETED
+        if finished.text and not said:
             self._screen.text(finished.display_text or finished.text)
         self._screen.end()
         if finished.state == TurnState.TURN_STATE_FAILED:

@@ -121,6 +121,10 @@ def run(
     agent: Agent = "",
     thread: Thread = "",
     task: Annotated[bool, typer.Option("--task", help="Send the text as a task.")] = False,
+    expect: Annotated[str, typer.Option("--expect", help="What a task's answer should be like.")] = "",
+    schema: Annotated[
+        Path | None, typer.Option("--schema", help="File of the JSON Schema that the answer must fit.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Only start it; print the turn's name.")] = False,
     as_json: Json = False,
     no_reasoning: Quiet = False,
@@ -131,14 +135,15 @@ def run(
         from turnwire.cli import run as one_turn
 
         connection, said = _connection(context), words or []
+        asked = one_turn.Work(task, expect, schema)
         if detach:
-            return one_turn.start(connection, said, agent=agent, thread=thread, task=task, as_json=as_json)
+            return one_turn.start(connection, said, agent=agent, thread=thread, work=asked, as_json=as_json)
         return one_turn.run(
             connection,
             said,
             agent=agent,
             thread=thread,
-            task=task,
+            work=asked,
             as_json=as_json,
             show_reasoning=not no_reasoning,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from turnwire.cli.event_printer import EventPrinter, end_code
@@ -47,14 +47,22 @@ class Session:
     turn: str = field(default="", init=False)
     _answered: set[str] = field(default_factory=set, init=False)
 
-    def run(self, text: str | None, parts: list[Part], task: Task | None = None) -> ExitCode:
-        """Run one turn and show it.
+    def run(
+        self,
+        text: str | None = None,
+        parts: Sequence[Part] = (),
+        task: Task | None = None,
+        schema: str | None = None,
+    ) -> ExitCode:
+        """Run one turn and show it; of one with a schema, stdout gets the answer that fits and nothing else.
 
         Raises:
             TurnwireError: the server refused the turn or was lost for good.
         """
-        stream = self.client.run_turn(agent=self.agent, text=text, parts=parts, task=task, thread=self.thread)
-        return self._follow(stream)
+        stream = self.client.run_turn(
+            agent=self.agent, text=text, parts=parts, task=task, schema=schema, thread=self.thread
+        )
+        return self._follow(stream, answer_alone=schema is not None)
 
     def watch(self, turn: str, after: int, follow: bool) -> ExitCode:
         """Show a turn that is there already.
@@ -66,8 +74,8 @@ class Session:
             self.client.watch(turn, after=after, follow_while_waiting=follow), stops_turn=False
         )
 
-    def _follow(self, stream: TurnStream, stops_turn: bool = True) -> ExitCode:
-        printer = EventPrinter(self.screen, show_reasoning=self.show_reasoning)
+    def _follow(self, stream: TurnStream, stops_turn: bool = True, answer_alone: bool = False) -> ExitCode:
+        printer = EventPrinter(self.screen, show_reasoning=self.show_reasoning, answer_alone=answer_alone)
         show: Callable[[TurnEvent], None] = printer.show
         if self.as_json:
 

@@ -117,6 +117,10 @@ class LogSettings(SettingsGroup):
         default="auto", description="JSON lines, text for people, or text on a terminal and JSON elsewhere."
     )
     stream: Literal["stdout", "stderr"] = Field(default="stdout", description="Where the lines go.")
+    loop_lag_seconds: Seconds = Field(
+        default=0.0,
+        description="How often a line tells how late the event loop was, `process.loop_lag`; 0 is never.",
+    )
 
 
 class TelemetrySettings(SettingsGroup):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from enum import Enum
@@ -113,6 +114,8 @@ def _show(value: Any) -> str:
         value = value.value
     if isinstance(value, float):
         return f"`{value:g}`"
+    if isinstance(value, list | tuple):
+        value = json.dumps(value)
     return f"`{_cell(str(value))}`" if str(value) else "empty"
 
 

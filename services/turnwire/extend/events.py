@@ -15,12 +15,14 @@ from turnwire.extend.llm import LlmEvent, TokenUsage
 __all__ = [
     "ActionRequired",
     "ActionResolved",
+    "Compacted",
     "EpisodeKind",
     "MessageOrigin",
     "Notice",
     "NoticeSeverity",
     "Overflow",
     "ResultPart",
+    "SteerApplied",
     "StepCommitted",
     "StepReset",
     "StepSettled",
@@ -239,6 +241,38 @@ class ActionResolved:
 
 
 @dataclass(frozen=True, slots=True)
+class SteerApplied:
+    """A message was added to the running turn at a closed boundary.
+
+    `message` is its full name; `command_id` is empty unless a command brought it.
+    """
+
+    message: str
+    origin: MessageOrigin
+    command_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The older part of the thread stands as a summary in what the model reads; the transcript is unchanged.
+
+    Args:
+        compacted_count: messages that the summary stands for.
+        summary: at most 32 KiB.
+        trigger: `tokens`, `messages`, `characters` or `overflow`.
+        tokens_before, tokens_after: estimates of the request.
+        fallback: there is no summary: truncated pieces take its place, for this request alone.
+    """
+
+    compacted_count: int
+    summary: str
+    trigger: str
+    tokens_before: int = 0
+    tokens_after: int = 0
+    fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Waiting:
     """Something is taking its time: `model`, `retry`, `tool-pool`."""
 
@@ -304,6 +338,8 @@ TurnEvent = (
     | ToolCallFinished
     | ActionRequired
     | ActionResolved
+    | SteerApplied
+    | Compacted
     | Waiting
     | Notice
     | TurnSuspended

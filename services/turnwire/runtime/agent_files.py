@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from turnwire.core.errors import WrongState
 from turnwire.runtime.domain.agent import AgentDefinition, AgentLimits
+from turnwire.runtime.domain.prices import NO_PRICES, PriceTable
+from turnwire.runtime.engine.agents import unpriced_models
 
 __all__ = ["built_in_agents", "load_agents"]
 
@@ -28,12 +30,15 @@ _BUILT_IN_TOOLS = (
 )
 
 
-def load_agents(folder: Path, default_steps: int) -> Sequence[AgentDefinition]:
+def load_agents(
+    folder: Path, default_steps: int, prices: PriceTable = NO_PRICES
+) -> Sequence[AgentDefinition]:
     """Read every `*.yaml` of a folder.
 
     Args:
         folder: the folder; it must hold at least one agent.
         default_steps: steps of an agent whose file does not say.
+        prices: what models cost: an agent with a limit of cost needs those of its models.
 
     Raises:
         WrongState: AGENT_FILE_INVALID, naming file and field.
@@ -58,6 +63,8 @@ def load_agents(folder: Path, default_steps: int) -> Sequence[AgentDefinition]:
         agent = _checked(data, file)
         if agent.name in agents:
             raise _invalid(f"{file}: there are two agents named {agent.name}")
+        if agent.limits.cost_usd is not None and (missing := unpriced_models(agent, prices)):
+            raise _invalid(f"{file}: limits.cost_usd: no price is known for {', '.join(missing)}")
         agents[agent.name] = agent
     return tuple(agents.values())
 

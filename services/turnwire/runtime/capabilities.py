@@ -4,4 +4,7 @@ from __future__ import annotations
 
 __all__ = ["CAPABILITIES"]
 
-CAPABILITIES: tuple[str, ...] = ("turn-log", "replay", "queue", "cancel-on-disconnect", "tool-results")
+CAPABILITIES: tuple[str, ...] = (
+    *("turn-log", "replay", "queue", "cancel-on-disconnect", "tool-results"),
+    *("tasks", "structured-answers"),
+)

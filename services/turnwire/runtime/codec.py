@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from turnwire.api.common.v1 import tool_pb2
-from turnwire.api.runtime.v1 import content_pb2, message_pb2, thread_pb2, turn_event_pb2, turn_pb2
+from turnwire.api.runtime.v1 import content_pb2, message_pb2, thread_pb2, turn_pb2
 from turnwire.core.text import cut
-from turnwire.extend.events import MessageOrigin, TurnState
+from turnwire.extend.events import TurnState
 from turnwire.runtime.domain.message import BegunTools, CallPart, ContentPart, ReasoningText, StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
-from turnwire.runtime.domain.turn import Disposition, InputPart, TurnRow
+from turnwire.runtime.domain.turn import Disposition, InputPart, TaskSpec, TurnRow
 from turnwire.runtime.event_codec import (
+    ORIGINS,
     OUTCOMES,
     STATES,
     enum_table,
-    failure_status,
     overflow_to_proto,
     result_part_to_proto,
     timestamp,
     usage_summary_to_proto,
 )
+from turnwire.runtime.failure_codec import failure_status
 
 __all__ = ["DISPOSITIONS", "MAX_MESSAGE_BYTES", "message_to_proto", "thread_to_proto", "turn_to_proto"]
 
@@ -38,7 +39,6 @@ _VISIBILITY = {
     "superseded": message_pb2.MESSAGE_VISIBILITY_SUPERSEDED,
 }
 PERMISSION_MODES = {"ask": thread_pb2.PERMISSION_MODE_ASK, "auto": thread_pb2.PERMISSION_MODE_AUTO}
-_ORIGINS = enum_table(MessageOrigin, turn_event_pb2.MessageOrigin, "MESSAGE_ORIGIN_")
 
 
 def turn_to_proto(row: TurnRow) -> turn_pb2.Turn:
@@ -67,6 +67,16 @@ def turn_to_proto(row: TurnRow) -> turn_pb2.Turn:
         request_id=row.request_id,
         retry_of=f"{row.key.thread.name}/turns/{row.retry_of}" if row.retry_of else "",
         open_actions=row.open_actions,
+        task=_task(row.task) if row.task is not None else None,
+        response_schema_json=row.response_schema_json,
+    )
+
+
+def _task(task: TaskSpec) -> turn_pb2.Task:
+    return turn_pb2.Task(
+        description=task.description,
+        expected_output=task.expected_output,
+        parts=[_content(part) for part in task.parts],
     )
 
 
@@ -101,7 +111,7 @@ def message_to_proto(message: StoredMessage, thread: str) -> message_pb2.Message
         visibility=_VISIBILITY[message.visibility],
         # What came with a copy of a thread is of a turn that stayed behind.
         turn=f"{thread}/turns/{message.turn_id}" if message.turn_id else "",
-        origin=_ORIGINS[message.origin] if message.origin else None,
+        origin=ORIGINS[message.origin] if message.origin else None,
         # Tools begun and never called are for the model alone.
         parts=[_message_part(p) for p in message.parts if not isinstance(p, BegunTools)],
         create_time=timestamp(message.create_time),

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.rpc import code_pb2, error_details_pb2, status_pb2
-
 from turnwire.api.common.v1 import tool_pb2
 from turnwire.api.llm.v1 import llm_event_pb2 as llm
 from turnwire.api.runtime.v1 import turn_event_pb2 as pb
@@ -32,10 +29,12 @@ from turnwire.extend.llm import (
 from turnwire.runtime.action_codec import ACTION_STATES, action_to_proto
 from turnwire.runtime.delta_codec import REASONING, TEXT, encode_delta, varint
 from turnwire.runtime.domain.resumption import OpenAttempt
+from turnwire.runtime.failure_codec import failure_status
 from turnwire.runtime.store.log import Record
 from turnwire.runtime.values_codec import duration, enum_table, timestamp
 
 __all__ = [
+    "ORIGINS",
     "OUTCOMES",
     "STATES",
     "duration",
@@ -55,6 +54,7 @@ _PROVENANCE = enum_table(UsageProvenance, llm.UsageProvenance, "USAGE_PROVENANCE
 _FINISH = enum_table(FinishReason, llm.FinishReason, "FINISH_REASON_")
 _FAILURE = enum_table(FailureKind, llm.FailureKind, "FAILURE_KIND_")
 _EPISODE = enum_table(ev.EpisodeKind, pb.EpisodeKind, "EPISODE_KIND_")
+ORIGINS = enum_table(ev.MessageOrigin, pb.MessageOrigin, "MESSAGE_ORIGIN_")
 _SEVERITY = enum_table(ev.NoticeSeverity, pb.NoticeSeverity, "NOTICE_SEVERITY_")
 
 _PAGE_EVENTS = b"\x0a"  # Wire key (field << 3 | type) of RunTurnResponse.events.
@@ -113,28 +113,6 @@ def open_attempt(pages: Sequence[bytes], after_sequence: int) -> OpenAttempt:
                     # A step without any part is committed too, and moves nothing in the transcript.
                     first = last = 0
     return OpenAttempt(step, step_attempt, first, last, settled)
-
-
-# Code of a failed turn's error by its reason; everything else is UNKNOWN.
-_CODES = {
-    "INTERNAL": code_pb2.INTERNAL,
-    "MODEL_FAILED": code_pb2.UNAVAILABLE,
-    "STEPS_EXHAUSTED": code_pb2.RESOURCE_EXHAUSTED,
-    "BUDGET_EXHAUSTED": code_pb2.RESOURCE_EXHAUSTED,
-    "TIMEOUT": code_pb2.DEADLINE_EXCEEDED,
-    "POLICY": code_pb2.FAILED_PRECONDITION,
-    "LOOP_DETECTED": code_pb2.ABORTED,
-    "RUNTIME_RESTARTED": code_pb2.ABORTED,
-}
-
-
-def failure_status(reason: str, text: str) -> status_pb2.Status:
-    """Return the error of a failed turn, with its one ErrorInfo."""
-    status = status_pb2.Status(code=_CODES.get(reason, code_pb2.UNKNOWN), message=text[:1000])
-    packed = AnyMessage()
-    packed.Pack(error_details_pb2.ErrorInfo(reason=reason, domain="turnwire.dev"))
-    status.details.append(packed)
-    return status
 
 
 def token_usage_to_proto(usage: TokenUsage) -> llm.TokenUsage:
@@ -313,6 +291,25 @@ def _action_resolved(m: pb.TurnEvent, e: ev.ActionResolved) -> None:
     )
 
 
+def _steer_applied(m: pb.TurnEvent, e: ev.SteerApplied) -> None:
+    m.steer_applied.CopyFrom(
+        pb.SteerApplied(command_id=e.command_id, message=e.message, origin=ORIGINS[e.origin])
+    )
+
+
+def _compacted(m: pb.TurnEvent, e: ev.Compacted) -> None:
+    m.compacted.CopyFrom(
+        pb.Compacted(
+            compacted_count=e.compacted_count,
+            summary=e.summary,
+            trigger=e.trigger,
+            tokens_before=e.tokens_before,
+            tokens_after=e.tokens_after,
+            fallback=e.fallback,
+        )
+    )
+
+
 def _suspended(m: pb.TurnEvent, e: ev.TurnSuspended) -> None:
     m.turn_suspended.CopyFrom(pb.TurnSuspended(actions=e.actions))
 
@@ -369,6 +366,8 @@ _ARMS: dict[type, Callable[[pb.TurnEvent, Any], None]] = {
     ev.ToolCallFinished: _call_finished,
     ev.ActionRequired: _action_required,
     ev.ActionResolved: _action_resolved,
+    ev.SteerApplied: _steer_applied,
+    ev.Compacted: _compacted,
     ev.Waiting: _waiting,
     ev.Notice: _notice,
     ev.TurnSuspended: _suspended,

@@ -25,6 +25,7 @@ from turnwire.runtime.agent_servicer import AgentServicer, ServerFacts
 from turnwire.runtime.control_link import ControlLink
 from turnwire.runtime.disconnect import DisconnectWatch
 from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.prices import PriceTable
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.commands import CommandDesk
@@ -35,7 +36,9 @@ from turnwire.runtime.event_codec import encode_event, open_attempt, trim_page
 from turnwire.runtime.executor_link import ExecutorLink
 from turnwire.runtime.graph_servicer import GraphServicer
 from turnwire.runtime.history_servicer import History
+from turnwire.runtime.models.prices import load_prices
 from turnwire.runtime.models.registry import ModelRegistry
+from turnwire.runtime.models.tokenizer import Tokenizers
 from turnwire.runtime.roles import ROLES
 from turnwire.runtime.settings import RuntimeSettings, TurnSettings
 from turnwire.runtime.store.leases import Leases, LeaseTerms
@@ -152,7 +155,8 @@ class _Runtime:
         # Callers with credentials are of several scopes, and none may read the files of another.
         by_scope = settings.listen.tokens_file is not None
         self.executor = ExecutorLink(executor_channel, workspace_by_scope=by_scope)
-        self.agents = AgentCatalog(_agents(settings), self.store.thread_agent)
+        prices = load_prices(settings.models.prices_file)
+        self.agents = AgentCatalog(_agents(settings, prices), self.store.thread_agent, prices)
         self.desk = CommandDesk(self.store)
         self.link = ControlLink(
             control_channel,
@@ -161,8 +165,7 @@ class _Runtime:
             handler=self.desk,
             on_change=lambda up: host.health.set(_LINK, up),
         )
-        patience = (turns.first_feedback_seconds, turns.approval_timeout_seconds)
-        context = TurnContext(self.store, models, self.executor, *patience)
+        context = _turn_context(settings, self.store, models, self.executor, prices)
         self.supervisor = Supervisor(context, self.agents, self.link, max_live=turns.max_live)
         self.desk.supervisor = self.supervisor
         self.dispatcher = Dispatcher(self.store, self.supervisor, sweep=settings.leases.sweep_seconds)
@@ -245,6 +248,27 @@ class _Runtime:
         self.store.send_away()
 
 
+def _turn_context(
+    settings: RuntimeSettings,
+    store: TurnStore,
+    models: ModelRegistry,
+    executor: ExecutorLink,
+    prices: PriceTable,
+) -> TurnContext:
+    turns, told = settings.turns, settings.context
+    return TurnContext(
+        store,
+        models,
+        executor,
+        turns.first_feedback_seconds,
+        turns.approval_timeout_seconds,
+        prices,
+        settings.models.bytes_per_token,
+        told.rules(),
+        Tokenizers(told.tokenizer_file, told.tokenizer_models).of,
+    )
+
+
 def _store(database: Database, owner: str, turns: TurnSettings) -> TurnStore:
     return TurnStore(
         database,
@@ -257,7 +281,7 @@ def _store(database: Database, owner: str, turns: TurnSettings) -> TurnStore:
     )
 
 
-def _agents(settings: RuntimeSettings) -> Sequence[AgentDefinition]:
+def _agents(settings: RuntimeSettings, prices: PriceTable) -> Sequence[AgentDefinition]:
     steps = settings.turns.max_steps
     clamped = min(max(steps, 10), 120)
     if clamped != steps:
@@ -265,7 +289,7 @@ def _agents(settings: RuntimeSettings) -> Sequence[AgentDefinition]:
             "settings.clamped", extra={"variable": "TURNS__MAX_STEPS", "value": steps, "used": clamped}
         )
     if settings.agents is not None:
-        return load_agents(settings.agents, clamped)
+        return load_agents(settings.agents, clamped, prices)
     models = settings.models
     return built_in_agents(
         clamped,

@@ -3,23 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from turnwire.extend.actions import Action
-from turnwire.extend.events import ToolCallFinished, ToolCallStarted, TurnEvent, TurnFinished
-from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure
+from turnwire.extend.events import (
+    Compacted,
+    MessageOrigin,
+    ToolCallFinished,
+    ToolCallStarted,
+    TurnEvent,
+    TurnFinished,
+    UsageSummary,
+)
+from turnwire.extend.llm import LlmEvent, ModelRequest, StreamFailure, TokenUsage
 from turnwire.runtime.domain.action import ApprovalTerms
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand, StopNote
+from turnwire.runtime.domain.call_terms import CallTerms
+from turnwire.runtime.domain.compaction import Compaction, StoredHistory
 from turnwire.runtime.domain.execution import ExecuteCall, ExecutionEvent, LookupAnswer, ToolInfo
-from turnwire.runtime.domain.message import CallPart, StoredMessage, StoredPart
+from turnwire.runtime.domain.message import CallPart, StoredPart
 from turnwire.runtime.domain.resumption import Progress, Resumption
-from turnwire.runtime.domain.turn import BusyPolicy, StartCommand, ThreadKey, TurnKey, TurnRow
+from turnwire.runtime.domain.turn import BusyPolicy, InputPart, StartCommand, ThreadKey, TurnKey, TurnRow
 
-__all__ = ["Model", "ModelSource", "OwnerLost", "Store", "ToolExecutor", "TurnJournal"]
+__all__ = [
+    "ChecksRequests",
+    "Model",
+    "ModelSource",
+    "OwnerLost",
+    "RequestRefusal",
+    "Store",
+    "ToolExecutor",
+    "TurnJournal",
+    "WaitObserver",
+]
 
 
 class OwnerLost(Exception):
     """Another owner has taken the turn: whoever sees this stops at once and writes nothing more."""
+
+
+class WaitObserver(Protocol):
+    """Hears why a model call takes longer than its answer."""
+
+    def __call__(
+        self,
+        what: str,
+        seconds: float,
+        failure: StreamFailure | None,
+        usage: TokenUsage | None = None,
+        following: Model | None = None,
+    ) -> None:
+        """Hear of a wait, and of the end of an attempt.
+
+        Args:
+            what: `model.slot`; after the end of an attempt `model.retry`, `model.circuit` or
+                `model.fallback:NAME`: whatever the stream gave before is void then.
+            seconds: how long the wait will be, 0 when nobody knows or there is none.
+            failure: what ended the attempt, None for a wait before one.
+            usage: what the provider had reported of the attempt and the stream has not given.
+            following: the model that is asked from now on, when it is another one.
+        """
+        ...
 
 
 class Model(Protocol):
@@ -40,21 +85,40 @@ class Model(Protocol):
         request: ModelRequest,
         *,
         on_sent: Callable[[], None] | None = None,
-        on_wait: Callable[[str, float, StreamFailure], None] | None = None,
+        on_wait: WaitObserver | None = None,
     ) -> AsyncIterator[LlmEvent]:
         """Yield events; the last one, and only it, is a Finish or a StreamFailure. Never raises for trouble.
 
         Closing the iterator, or cancelling its consumer, closes the connection at once. `on_wait` is told of
-        each wait before a repeated attempt: what is awaited, seconds, and the failure that caused it.
+        each wait and of each repeat; without it nothing is repeated once something of it was given.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRefusal:
+    """Why a model cannot be asked something: the field of the turn's spec, and what to do about it."""
+
+    field: str
+    why: str
+
+
+@runtime_checkable
+class ChecksRequests(Protocol):
+    """A model that knows beforehand what it cannot be asked."""
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model; None where it can."""
         ...
 
 
 class ModelSource(Protocol):
     """Gives models by name."""
 
-    def resolve(self, name: str, *, from_caller: bool = False) -> Model:
+    def resolve(self, name: str, *, from_caller: bool = False, terms: CallTerms | None = None) -> Model:
         """Return the model `provider:model`; names from a request never reach files of this machine.
+
+        `terms` are what the agent says of its calls.
 
         Raises:
             InvalidRequest: MODEL_UNKNOWN, no provider has that prefix.
@@ -62,7 +126,7 @@ class ModelSource(Protocol):
         """
         ...
 
-    def resolve_all(self, names: Sequence[str]) -> Model:
+    def resolve_all(self, names: Sequence[str], *, terms: CallTerms | None = None) -> Model:
         """Return the first model with the others as its fallbacks. Raises as `resolve`."""
         ...
 
@@ -143,6 +207,26 @@ class TurnJournal(Protocol):
 
         A call with an outcome is final at once, one with an open action waits for its answer.
         """
+        ...
+
+    def take_in(
+        self,
+        message_id: str,
+        origin: MessageOrigin,
+        parts: Sequence[InputPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress,
+    ) -> None:
+        """Hand in a user message that is added to the turn after a settled step.
+
+        In one unit the open answer is closed, the message is appended behind it and `events` report it, with
+        SteerApplied among them; the next parts go to a message that `begin_answer` names first.
+        """
+        ...
+
+    def compact(self, made: Compaction, usage: UsageSummary, event: Compacted) -> None:
+        """Hand in a summary of the older part of the thread; `usage` is what the turn has used with it."""
         ...
 
     def ask_again(
@@ -254,8 +338,8 @@ class Store(Protocol):
         """End a turn that still waits in the queue; its last sequence, or None when it waits no more."""
         ...
 
-    async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
-        """Return the visible messages of a thread, oldest first."""
+    async def history(self, thread: ThreadKey) -> StoredHistory:
+        """Return what of a thread a model is told: its newest summary and the messages that it leaves."""
         ...
 
     async def request_stop(self, key: TurnKey, note: StopNote) -> bool:

@@ -13,6 +13,7 @@ from turnwire.api.runtime.v1 import content_pb2, thread_pb2, turn_pb2
 from turnwire.core.errors import FieldViolation, InvalidRequest, NotServed
 from turnwire.core.ids import AgentRef, ThreadRef, TurnRef, require_request_id, require_segment
 from turnwire.core.text import require_clean
+from turnwire.runtime.domain.answer_schema import schema_problem
 from turnwire.runtime.domain.thread import NewThreadCommand, ThreadPatch
 from turnwire.runtime.domain.turn import (
     BusyPolicy,
@@ -20,6 +21,7 @@ from turnwire.runtime.domain.turn import (
     NewThread,
     OptionsSpec,
     StartCommand,
+    TaskSpec,
     ThreadKey,
     ToolChoiceSpec,
     TurnKey,
@@ -48,6 +50,8 @@ __all__ = [
 MAX_PARTS = 32
 MAX_INPUT_BYTES = 2 * 1024 * 1024
 MAX_PART_BYTES = 1024 * 1024
+MAX_DESCRIPTION_BYTES = 256 * 1024
+MAX_EXPECTED_BYTES = 64 * 1024
 MAX_LABELS = 16
 MAX_ALLOWED_TOOLS = 256
 MAX_SHORT_CHARS = 256
@@ -115,18 +119,20 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
     if bool(spec.thread) == spec.HasField("new_thread"):
         raise bad("spec.thread", "or spec.new_thread is needed: set exactly one of them")
     if spec.WhichOneof("work") is None:
-        raise bad("spec.work", "is needed: set spec.input (or a work kind that this server knows)")
+        raise bad("spec.work", "is needed: set spec.input or spec.task")
     if spec.thread:
         ThreadRef.parse(spec.thread, "spec.thread")
     return TurnSpec(
         thread=spec.thread,
         new_thread=_new_thread(spec.new_thread) if spec.HasField("new_thread") else None,
         agent=agent_name(spec.agent, "spec.agent") if spec.agent else "",
-        parts=input_parts(spec.input.parts, "spec.input.parts"),
+        parts=input_parts(spec.input.parts, "spec.input.parts") if spec.HasField("input") else (),
+        task=_task(spec.task) if spec.HasField("task") else None,
         allowed_tools=_allowed_tools(spec.allowed_tools),
         tool_choice=_tool_choice(spec.tool_choice) if spec.HasField("tool_choice") else _NO_CHOICE,
         options=model_options(spec.model_options) if spec.HasField("model_options") else _NO_OPTIONS,
         limits=_limits(spec.limits) if spec.HasField("limits") else _NO_LIMITS,
+        response_schema_json=_response_schema(spec.response_schema_json),
         busy_policy=_BUSY[spec.busy_policy],
         on_waiting=_ON_WAITING[spec.on_waiting],
         expected_version=spec.expected_version if spec.HasField("expected_version") else None,
@@ -136,14 +142,8 @@ def turn_spec_from_proto(spec: turn_pb2.TurnSpec) -> TurnSpec:
 
 
 def _refuse_unserved(spec: turn_pb2.TurnSpec) -> None:
-    if spec.WhichOneof("work") == "task":
-        raise not_served("spec.task")
     if spec.client_tools:
         raise not_served("spec.client_tools")
-    if spec.response_schema_json:
-        raise not_served("spec.response_schema_json")
-    if spec.limits.HasField("cost_micro_usd"):
-        raise not_served("spec.limits.cost_micro_usd")
     if spec.on_waiting not in _ON_WAITING:
         raise bad("spec.on_waiting", "is no known value")
     if spec.busy_policy not in _BUSY:
@@ -164,6 +164,26 @@ def _new_thread(new: turn_pb2.NewThread) -> NewThread:
         metadata=_texts(new.metadata, "spec.new_thread.metadata", MAX_METADATA_BYTES),
         labels=_labels(new.labels, "spec.new_thread.labels"),
     )
+
+
+def _task(task: turn_pb2.Task) -> TaskSpec:
+    if not task.description.strip():
+        raise bad("spec.task.description", "is needed")
+    for name, most in (("description", MAX_DESCRIPTION_BYTES), ("expected_output", MAX_EXPECTED_BYTES)):
+        if len(getattr(task, name).encode()) > most:
+            raise bad(f"spec.task.{name}", f"is above {most} bytes")
+    return TaskSpec(
+        description=require_clean(task.description, "spec.task.description"),
+        expected_output=require_clean(task.expected_output, "spec.task.expected_output"),
+        parts=input_parts(task.parts, "spec.task.parts") if task.parts else (),
+    )
+
+
+def _response_schema(text: str) -> str:
+    problem = schema_problem(text) if text else ""
+    if problem:
+        raise bad("spec.response_schema_json", problem)
+    return text
 
 
 def input_parts(parts: Sequence[content_pb2.Part], field: str) -> tuple[InputPart, ...]:
@@ -255,6 +275,7 @@ def _limits(limits: turn_pb2.TurnLimits) -> TurnLimits:
         steps=_optional(limits, "steps", "spec.limits.steps"),
         turn_timeout=seconds(limits, "turn_timeout", "spec.limits.turn_timeout"),
         tokens=_optional(limits, "tokens", "spec.limits.tokens"),
+        cost_micro_usd=_optional(limits, "cost_micro_usd", "spec.limits.cost_micro_usd"),
         tool_timeout=seconds(limits, "tool_timeout", "spec.limits.tool_timeout"),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import (
@@ -15,10 +15,12 @@ from pydantic_settings import (
 )
 
 from turnwire.core.settings import LinkSettings, ListenSettings, ProcessSettings, SettingsGroup
+from turnwire.runtime.domain.compaction import DEFAULT_PROMPT, CompactionRules
 from turnwire.runtime.models.settings import ModelSettings
 
 __all__ = [
     "PROVIDER_NAMES",
+    "ContextSettings",
     "LeaseSettings",
     "RetentionSettings",
     "RuntimeSettings",
@@ -35,6 +37,9 @@ PROVIDER_NAMES = {
     "ANTHROPIC_BASE_URL": "anthropic_base_url",
     "GEMINI_API_KEY": "gemini_api_key",
 }
+
+# Models for development give no summaries, and have no window.
+_UNBOUNDED = dict.fromkeys(("demo:*", "scripted:*", "replay:*"), 100_000_000)
 
 
 class StoreSettings(SettingsGroup):
@@ -115,6 +120,80 @@ class TurnSettings(SettingsGroup):
     )
 
 
+class ContextSettings(SettingsGroup):
+    """What models are told of long conversations. Agent files may say otherwise under `compaction`."""
+
+    enabled: bool = Field(default=True, description="Off: every request holds the whole conversation.")
+    windows: dict[str, Annotated[int, Field(ge=1000, le=100_000_000)]] = Field(
+        default_factory=dict,
+        description="JSON object: what models take in tokens, by `provider:model` or a beginning of it that "
+        "ends in `*`.",
+    )
+    threshold: float = Field(
+        default=0.8, ge=0.1, le=0.95, description="Share of a known window above which is compacted."
+    )
+    output_reserve: int = Field(
+        default=4096,
+        ge=0,
+        le=1_000_000,
+        description="Tokens of a known window left for the answer where the request does not say "
+        "max_output_tokens; at most a quarter of it.",
+    )
+    messages: int | None = Field(
+        default=None,
+        ge=8,
+        le=100_000,
+        description="Messages above which is compacted; 20 where no window is known, else no such limit.",
+    )
+    characters: int | None = Field(
+        default=None,
+        ge=4000,
+        le=100_000_000,
+        description="Characters above which is compacted; 48000 where no window is known, else no limit.",
+    )
+    keep_messages: int = Field(
+        default=8, ge=4, le=1000, description="Messages at the end that stay as they are."
+    )
+    growth: float = Field(
+        default=0.25,
+        ge=0.05,
+        le=10,
+        description="Share by which what was left has to grow after a compaction before the next one.",
+    )
+    model: str = Field(
+        default="", description="`provider:model` that writes summaries; empty for the turn's own model."
+    )
+    prompt: str = Field(
+        default="",
+        max_length=10_000,
+        description="What that model is told; empty for the text in docs/context.md.",
+    )
+    timeout_seconds: float = Field(
+        default=60.0, gt=0, le=3600, allow_inf_nan=False, description="Time limit of a whole summary."
+    )
+    summary_characters: int = Field(default=4000, ge=400, le=8000, description="Longest summary.")
+    input_characters: int = Field(
+        default=48_000,
+        ge=4000,
+        le=1_000_000,
+        description="Most characters that one call is given to summarise; a summary takes up to 4 calls.",
+    )
+    tokenizer_file: Path | None = Field(
+        default=None,
+        description="cl100k_base.tiktoken or o200k_base.tiktoken, to count tokens exactly (extra "
+        "`tokenizers`); without it they are estimated.",
+    )
+    tokenizer_models: tuple[str, ...] = Field(
+        default=("openai:*", "openai-responses:*"), description="JSON list: models that it counts for."
+    )
+
+    def rules(self) -> CompactionRules:
+        """Return the rules of this deployment."""
+        own = self.model_dump(exclude={"windows", "timeout_seconds", "tokenizer_file", "tokenizer_models"})
+        own["prompt"] = self.prompt or DEFAULT_PROMPT
+        return CompactionRules(windows={**_UNBOUNDED, **self.windows}, timeout=self.timeout_seconds, **own)
+
+
 class LeaseSettings(SettingsGroup):
     """How several runtimes on one store know of each other's death. Lower values find it sooner."""
 
@@ -159,6 +238,9 @@ class RuntimeSettings(ProcessSettings):
     store: StoreSettings = Field(default=StoreSettings(), description="The store.")
     retention: RetentionSettings = Field(default=RetentionSettings(), description="What the store forgets.")
     turns: TurnSettings = Field(default=TurnSettings(), description="Turns.")
+    context: ContextSettings = Field(
+        default=ContextSettings(), description="What models are told of long conversations."
+    )
     leases: LeaseSettings = Field(default=LeaseSettings(), description="Leases.")
     models: ModelSettings = Field(default=ModelSettings(), description="Models.")
 

@@ -19,6 +19,7 @@ from turnwire.runtime.action_servicer import ActionMethods
 from turnwire.runtime.capabilities import CAPABILITIES
 from turnwire.runtime.disconnect import DisconnectWatch
 from turnwire.runtime.domain.admission import Admitted
+from turnwire.runtime.domain.answer_schema import schema_problem
 from turnwire.runtime.domain.turn import Disposition, StartCommand, TurnKey, TurnRow
 from turnwire.runtime.engine.supervisor import Supervisor
 from turnwire.runtime.event_codec import STATES, timestamp
@@ -55,6 +56,7 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
     async def RunTurn(self, request: pb.RunTurnRequest, context: Any) -> AsyncIterator[Any]:
         """Start or join a turn and stream its pages, already encoded."""
         self._check_log(request.log_id)
+        await _look_at_schema(request.spec.response_schema_json)
         command = _command(request, request_codec.disconnect_grace(request), request.after_sequence)
         presence = self._disconnects.presence(command.cancel_on_disconnect)
         try:
@@ -77,6 +79,7 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
     async def StartTurn(self, request: pb.StartTurnRequest, context: Any) -> pb.StartTurnResponse:
         """Admit a turn."""
         not_before = request_codec.not_before(request)
+        await _look_at_schema(request.spec.response_schema_json)
         admitted = await self._supervisor.start(_command(request, None, not_before=not_before))
         row = await self._store.get_turn(admitted.key)
         return pb.StartTurnResponse(
@@ -114,12 +117,11 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
             raise request_codec.not_served("view")
         seconds = request_codec.seconds(request, "wait_timeout", "wait_timeout", MAX_WAIT_SECONDS)
         if seconds is None:
-            return pb.GetTurnResponse(turn=codec.turn_to_proto(await self._store.get_turn(key)))
-        row, log = await self._store.follow(key)
+            return pb.GetTurnResponse(turn=codec.turn_to_proto(await self._store.asked_turn(key)))
+        _, log = await self._store.follow(key)
         if log is not None:
             await self._store.wait_for_end(log, seconds)
-            row = await self._store.get_turn(key)
-        return pb.GetTurnResponse(turn=codec.turn_to_proto(row))
+        return pb.GetTurnResponse(turn=codec.turn_to_proto(await self._store.asked_turn(key)))
 
     async def ListTurns(self, request: pb.ListTurnsRequest, context: Any) -> pb.ListTurnsResponse:
         """List turns, newest first."""
@@ -219,6 +221,12 @@ class TurnServicer(ActionMethods, grpc_pb.TurnServiceServicer):
 
 def _key(name: str, field: str) -> TurnKey:
     return request_codec.turn_key(name, field, current_principal().scope)
+
+
+async def _look_at_schema(text: str) -> None:
+    """Have a schema checked beside the loop: the codec then finds it known."""
+    if text:
+        await asyncio.to_thread(schema_problem, text)
 
 
 def _command(request: Any, grace: float | None, after_sequence: int = 0, not_before: int = 0) -> StartCommand:

@@ -27,6 +27,7 @@ from turnwire.wire.auth import check_exposure
 from turnwire.wire.command import parse_command
 from turnwire.wire.drain import DrainHook, StopSignals, drain
 from turnwire.wire.health import Health
+from turnwire.wire.loop_lag import measured_loop
 from turnwire.wire.server import WireServer, build_server
 from turnwire.wire.services import Service
 from turnwire.wire.telemetry import current_trace_id, make_provider, shutdown_provider
@@ -143,7 +144,7 @@ async def _serve(
     signals.install()
     host = Host(name, health, signals)
     try:
-        async with application(settings, host) as app:
+        async with measured_loop(settings.log.loop_lag_seconds), application(settings, host) as app:
             server = build_server(
                 settings.listen,
                 app.services,

@@ -11,7 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bench.floors.reader import open_session, run_turn
+from bench.floors.reader import open_session, read_answer, run_turn
+from bench.mock_answers import STAMP_MARK, call_deltas
 from bench.mock_model import Connection, MockModel, Script, parse_script
 from bench.workloads import TOKEN_CHARS, WORKLOADS, token
 
@@ -40,6 +41,7 @@ async def get_stats(url: str) -> dict[str, Any]:
 
 def test_the_script_is_read_from_the_name_and_the_rest_has_defaults() -> None:
     assert parse_script("openai/w:tokens=5:rate=2:delay=1500:silent=1") == Script(5, 0, 2.0, 1.5, True)
+    assert parse_script("w:args=9:piece=4:stamp=1") == Script(args=9, piece=4, stamp=True)
     assert parse_script("some-model") == Script()
 
 
@@ -64,6 +66,33 @@ async def test_a_rated_answer_tells_when_each_chunk_was_sent(mock: tuple[MockMod
     assert len(times) == 20
     assert times == sorted(times)
     assert times[-1] - begin >= 20 / 1000 - 0.002
+
+
+async def test_a_stamped_chunk_says_when_it_was_sent(mock: tuple[MockModel, str]) -> None:
+    texts = await read(mock[1], "w:tokens=5:rate=1000:stamp=1")
+    (times,) = mock[0].times
+    assert [float(text) for text in texts] == pytest.approx(times, abs=1e-6)
+    assert {len(text) for text in texts} == {len(STAMP_MARK)}
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000])
+async def test_a_call_has_arguments_of_the_size_that_the_script_says(
+    mock: tuple[MockModel, str], size: int
+) -> None:
+    async with open_session() as http:
+        messages = [{"role": "user", "content": "go"}]
+        script = f"w:tokens=1:rounds=1:args={size}:piece=4"
+        _, ((_, name, arguments),) = await read_answer(http, mock[1], script, messages, lambda text: None)
+    assert name == "add"
+    assert json.loads(arguments).keys() - {"note"} == {"a", "b"}
+    assert len(arguments) == (size if size > 100 else len('{"a":0,"b":1}'))
+
+
+def test_pieces_of_arguments_are_as_long_as_asked() -> None:
+    name, *pieces = call_deltas('{"a":0,"b":1}', 4)
+    assert name["tool_calls"][0]["function"] == {"name": "add", "arguments": ""}
+    told = [piece["tool_calls"][0]["function"]["arguments"] for piece in pieces]
+    assert told == ['{"a"', ':0,"', 'b":1', "}"]
 
 
 async def test_a_silent_stream_stays_open_until_the_reader_leaves(mock: tuple[MockModel, str]) -> None:

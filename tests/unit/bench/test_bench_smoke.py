@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bench import cancel, run
+from bench import cancel, models, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -22,3 +22,8 @@ async def test_every_cancelled_turn_ends_cancelled_and_leaves_the_model() -> Non
     assert len(findings.targets) == 4
     assert cancel.gates(findings)[0].passed
     assert all(target.model_closed < float("inf") for target in findings.targets)
+
+
+async def test_the_way_from_models_is_measured_and_no_stream_suffers() -> None:
+    async with asyncio.timeout(100):
+        assert await models.run(models.parse(["--quick"])) == 0

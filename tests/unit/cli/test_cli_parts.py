@@ -14,7 +14,7 @@ from rich.console import Console
 from support.turn_story import Story, multiplication
 from turnwire.api.common.v1.error_reason_pb2 import ErrorReason
 from turnwire.api.common.v1.tool_pb2 import ToolOutcome
-from turnwire.api.runtime.v1.turn_event_pb2 import Notice, StepReset, TurnEvent, Waiting
+from turnwire.api.runtime.v1.turn_event_pb2 import Compacted, Notice, StepReset, TurnEvent, Waiting
 from turnwire.cli import failures
 from turnwire.cli.attachments import MAX_FILE_BYTES, attach, media_type
 from turnwire.cli.event_printer import EventPrinter, arguments_text, end_code, shortened
@@ -67,6 +67,18 @@ def test_in_one_window_notes_never_break_a_line_of_the_answer() -> None:
     lines = [line.rstrip() for line in shown.replace("\r", "\n").splitlines()]
     assert any(line.endswith("half a line") for line in lines)
     assert any(line.endswith("! the model was asked again") for line in lines)
+
+
+def test_a_summary_and_pieces_in_its_place_are_told_apart() -> None:
+    story = Story().accepted().started().step_started()
+    story.add(compacted=Compacted(compacted_count=12, summary="all of it"))
+    story.add(compacted=Compacted(compacted_count=14, summary="pieces", fallback=True)).text("so").finished(
+        "so"
+    )
+    notes = Streams().show(story).notes.getvalue()
+    assert "12 older messages became a summary" in notes
+    assert "14 older messages are left out of this request" in notes
+    assert "all of it" not in notes
 
 
 def test_voided_text_is_marked_and_the_new_text_follows() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import Default
@@ -10,12 +12,13 @@ import turnwire_client
 import turnwire_client.messages
 from turnwire.api.common.v1.error_reason_pb2 import ErrorReason
 from turnwire.api.control.v1 import control_service_pb2  # noqa: F401  registers the service
-from turnwire.api.runtime.v1.turn_pb2 import NewThread, Task
+from turnwire.api.runtime.v1.turn_pb2 import NewThread, Task, TurnState
 from turnwire.core import errors as core_errors
 from turnwire_client import AsyncClient, Client, InvalidRequest, TurnwireError, errors, operations, turn_spec
 from turnwire_client.backoff import Backoff
 from turnwire_client.connection import ConnectionOptions, Tls, is_local
 from turnwire_client.operations import Operation
+from turnwire_client.result import TurnResult
 from turnwire_client.spec import agent_name, duration, run_turn_request, thread_name
 
 
@@ -116,6 +119,24 @@ def test_further_fields_of_the_spec_go_by_their_names() -> None:
     assert list(turn_spec(text="x", allowed_tools=["multiply"]).allowed_tools) == ["multiply"]
     with pytest.raises(ValueError, match="no_such_field"):
         turn_spec(text="x", no_such_field=1)
+
+
+def test_a_schema_goes_as_it_is_or_as_its_json() -> None:
+    assert turn_spec(text="x", schema='{"type": "null"}').response_schema_json == '{"type": "null"}'
+    spec = turn_spec(task="x", schema={"type": "object", "title": "é"})
+    assert json.loads(spec.response_schema_json) == {"type": "object", "title": "é"}
+    assert turn_spec(text="x").response_schema_json == ""
+
+
+def test_the_answer_of_a_completed_turn_can_be_read_as_json_and_no_other() -> None:
+    def result(text: str, state: TurnState, reason: str) -> TurnResult:
+        return TurnResult(text, state, reason, None, "", "")
+
+    assert result('{"a": [1]}', TurnState.TURN_STATE_COMPLETED, "completed").parsed() == {"a": [1]}
+    with pytest.raises(ValueError, match="answer-invalid"):
+        result('{"a": 1}', TurnState.TURN_STATE_FAILED, "answer-invalid").parsed()
+    with pytest.raises(ValueError):
+        result("hello", TurnState.TURN_STATE_COMPLETED, "completed").parsed()
 
 
 def test_request_ids_are_new_unless_given() -> None:

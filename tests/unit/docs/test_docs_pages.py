@@ -18,6 +18,7 @@ from turnwire.executor.tools import builtin_tools
 from turnwire.extend.events import ToolOutcome
 from turnwire.extend.tools import CommandTool, Tool
 from turnwire.runtime.domain.agent import AgentDefinition, AgentLimits
+from turnwire.runtime.domain.call_terms import CallTerms
 from turnwire.runtime.domain.stop import STATE_OF
 from turnwire.runtime.models.scripted import ScriptedModel
 from turnwire.runtime.models.settings import ProviderProfile
@@ -30,7 +31,7 @@ OTHER_NAMES = {
     *("TURNWIRE_THREAD", "TURNWIRE_TURN", "TURNWIRE_CALL_ID", "TURNWIRE_AGENT", "TURNWIRE_WORKSPACE"),
     *("TURNWIRE_TIMEOUT_SECONDS", "TURNWIRE_ARGUMENTS", "TURNWIRE_TARGET", "TURNWIRE_CONTROL_TARGET"),
     *("TURNWIRE_TOKEN", "TURNWIRE_SCOPE", "TURNWIRE_DATA", "TURNWIRE_TLS_CA", "TURNWIRE_TLS_CERT"),
-    *("TURNWIRE_TLS_KEY", "TURNWIRE_TEST_NO_SKIP"),
+    *("TURNWIRE_TLS_KEY", "TURNWIRE_TEST_NO_SKIP", "TURNWIRE_TEST_STREAMS"),
 }
 FIFTEEN = [
     *("round_start", "token", "tool_call", "tool_result", "confirm_required", "confirm_response"),
@@ -113,7 +114,8 @@ def test_the_settings_map_tells_our_names_and_defaults_as_they_are() -> None:
 
 
 def limit_keys() -> list[str]:
-    return [f"limits.{name}" for name in AgentLimits.model_fields]
+    limits = [f"limits.{name}" for name in AgentLimits.model_fields]
+    return limits + [f"model_call.{name}" for name in CallTerms.model_fields]
 
 
 def test_the_settings_map_has_every_name_that_people_come_with() -> None:

@@ -114,7 +114,25 @@ def test_the_time_to_wait_is_read_in_all_its_forms() -> None:
     assert retry_after_of({"retry-after": "1.5"}) == 1.5
     assert retry_after_of({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
     assert 25 < (retry_after_of({"retry-after": later}) or 0) <= 30
+    assert retry_after_of({"x-ms-retry-after-ms": "250"}) == 0.25
     assert retry_after_of({"retry-after": "999999"}) == 3600
     assert retry_after_of({"retry-after": "soon"}) is None
     assert retry_after_of({"retry-after-ms": "nan"}) is None
     assert retry_after_of({}) is None
+
+
+RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+
+
+def test_the_time_to_wait_may_stand_in_the_error_itself() -> None:
+    error = {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"other": 1}, RETRY_INFO]}
+    body = json.dumps({"error": error})
+    assert http_failure(429, body, {}, provider="p").retry_after_seconds == 34.5
+    assert http_failure(429, body, {"retry-after": "0"}, provider="p").retry_after_seconds == 0
+    assert error_failure(error, provider="p").retry_after_seconds == 34.5
+
+
+@pytest.mark.parametrize("delay", ["soon", "-1s", "1e9s", 5, None, "s"])
+def test_a_time_to_wait_that_is_none_is_not_taken(delay: object) -> None:
+    error = {"code": 429, "details": [{"retryDelay": delay}]}
+    assert error_failure(error, provider="p").retry_after_seconds is None

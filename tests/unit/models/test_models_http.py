@@ -311,7 +311,7 @@ async def test_a_server_that_refuses_to_stream_with_tools_is_asked_once_without(
     refusal = Answer(b'{"error":{"message":"streaming is not supported with tools"}}', status=400)
     waits: list[str] = []
     async with replay_server(refusal, Answer(PLAIN)) as server, model_at(server) as model:
-        stream = model.stream(TOOLS, on_wait=lambda what, seconds, failure: waits.append(what))
+        stream = model.stream(TOOLS, on_wait=lambda what, *_: waits.append(what))
         async with asyncio.timeout(10):
             got = said([event async for event in stream])
         assert [seen.json()["stream"] for seen in server.seen] == [True, False]

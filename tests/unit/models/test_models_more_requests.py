@@ -119,11 +119,13 @@ def test_signed_parts_go_back_with_their_calls() -> None:
         ]
     )
     answer = AssistantMessage("Asking.", tool_calls=CALL.tool_calls, replay_json=replay)
-    parts = gemini(ModelRequest("m", (answer, RESULT)))["contents"][0]["parts"]
-    assert parts == [
+    first, told, _ = gemini(ModelRequest("m", (answer, RESULT)))["contents"]
+    assert told["parts"] == [
         {"text": "Asking."},
         {"functionCall": {"name": "get", "args": {"a": 1}}, "thoughtSignature": "s"},
     ]
+    # A conversation begins with a user, whatever was hidden of it.
+    assert first == {"role": "user", "parts": [{"text": "(no content)"}]}
 
 
 def test_options_of_gemini_are_sent() -> None:

@@ -276,22 +276,16 @@ def test_blank_texts_are_never_sent_as_blocks() -> None:
     ]
 
 
-def test_the_cache_is_marked_at_the_two_stable_ends() -> None:
-    body = message(ModelRequest("m", (SystemMessage("S"), user("Hi"))), prompt_cache=True)
-    assert body["system"][-1]["cache_control"] == {"type": "ephemeral"}
-    assert body["messages"][-1]["content"][-1]["cache_control"] == {"type": "ephemeral"}
-
-
 def test_files_and_failed_results_become_blocks() -> None:
     failed = ToolMessage("c/1", "get", "", is_error=True, media=(PNG,))
     messages = (
-        UserMessage((MediaPart("application/pdf", b"%PDF", filename="a.pdf"), MediaPart("x/y", b"12"))),
+        UserMessage((MediaPart("application/pdf", b"%PDF", filename="a.pdf"), MediaPart("text/csv", b"a,b"))),
         AssistantMessage(tool_calls=(ToolCallPart("c/1", "get", ""),)),
         failed,
     )
     sent = message(ModelRequest("m", messages))["messages"]
     assert sent[0]["content"][0]["type"] == "document"
-    assert sent[0]["content"][1] == {"type": "text", "text": "[file: x/y, 2 bytes]"}
+    assert sent[0]["content"][1] == {"type": "text", "text": "<file name='file'>\na,b\n</file>"}
     assert sent[1]["content"][0]["id"] == "c_1"
     assert sent[2]["content"][0]["tool_use_id"] == "c_1"
     assert sent[2]["content"][0]["is_error"] is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from support.model_streams import Said, said
 from turnwire.extend.llm import (
     FailureKind,
     Finish,
+    FinishReason,
+    LlmEvent,
     ModelRequest,
     StreamFailure,
+    TextDelta,
     TextPart,
+    TokenUsage,
     UsageSnapshot,
     UserMessage,
 )
@@ -39,10 +44,20 @@ class Waits:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, float, FailureKind]] = []
+        self.usage: list[TokenUsage | None] = []
         self.first = asyncio.Event()
 
-    def __call__(self, what: str, seconds: float, failure: StreamFailure) -> None:
+    def __call__(
+        self,
+        what: str,
+        seconds: float,
+        failure: StreamFailure | None,
+        usage: TokenUsage | None = None,
+        following: object = None,
+    ) -> None:
+        assert failure is not None
         self.told.append((what, seconds, failure.kind))
+        self.usage.append(usage)
         self.first.set()
 
 
@@ -76,11 +91,19 @@ async def test_text_that_was_seen_is_never_said_twice() -> None:
     assert len(inner.requests) == 1
 
 
-async def test_usage_alone_is_not_seen() -> None:
-    inner = attempts([{"usage": {"input": 9}}, BUSY], GOOD)
-    got = await run(RetryModel(inner, QUICK))
+async def test_usage_alone_is_not_seen_and_is_told_with_the_repeat() -> None:
+    inner, waits = attempts([{"usage": {"input": 9}}, BUSY], GOOD), Waits()
+    got = await run(RetryModel(inner, QUICK), waits)
     assert got.text == "alpha beta"
     assert got.usage is None
+    assert [usage and usage.input_tokens for usage in waits.usage] == [9]
+
+
+async def test_usage_of_the_last_attempt_stays_in_the_stream() -> None:
+    inner = attempts([{"usage": {"input": 9}}, BUSY])
+    got = await run(RetryModel(inner, RetrySettings(attempts=1)))
+    assert got.usage is not None
+    assert got.usage.usage.input_tokens == 9
 
 
 @pytest.mark.parametrize("kind", ["auth", "quota", "invalid-request", "context-overflow", "content-filter"])
@@ -176,3 +199,48 @@ def test_a_list_without_models_is_refused() -> None:
 
 def test_scripts_of_these_tests_are_scripts() -> None:
     assert read_script(json.dumps([GOOD]))["calls"] == [GOOD]
+
+
+# --- who closes what ---
+
+
+class Held(BatchedModel):
+    """Keeps hold of its streams, so that nothing but whoever reads them closes them."""
+
+    def __init__(self, *events: LlmEvent) -> None:
+        super().__init__("held:model", "held")
+        self.events = events
+        self.opened: list[Any] = []
+        self.closed = 0
+
+    def batches(self, request: ModelRequest, *, on_sent: Any, on_wait: Any) -> Any:
+        self.opened.append(self._play())
+        return self.opened[-1]
+
+    async def _play(self) -> Any:
+        try:
+            yield list(self.events)
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+STOP = Finish(FinishReason.STOP)
+
+
+@pytest.mark.parametrize("visible", [True, False])
+@pytest.mark.parametrize("events", [(TextDelta("a"), STOP), (TextDelta("a"), TextDelta("b"))])
+async def test_whoever_leaves_at_any_event_closes_what_is_below(
+    events: tuple[LlmEvent, ...], visible: bool
+) -> None:
+    settings = RetrySettings(visible=visible)
+    for count in range(len(events) + 1):
+        held = Held(*events)
+        for model in (
+            RetryModel(held, settings),
+            FallbackModel([RetryModel(held, settings), attempts(GOOD)], visible=visible),
+        ):
+            async with asyncio.timeout(5), aclosing(model.stream(REQUEST, on_wait=Waits())) as stream:
+                for _ in range(count):
+                    await anext(stream)
+            assert held.closed == len(held.opened)

@@ -138,6 +138,17 @@ def test_max_iterations_is_another_name_of_steps(tmp_path: Path, text: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "limit"),
+    [("", 2), ("max_retry_limit: 5", 5), ("limits: {max_retry_limit: 0}", 0)],
+)
+def test_the_retries_of_an_answer_stand_at_the_top_or_among_the_limits(
+    tmp_path: Path, text: str, limit: int
+) -> None:
+    (found,) = load_agents(write(tmp_path, f"model: 'demo:'\n{text}\n"), 25)
+    assert found.limits.max_retry_limit == limit
+
+
+@pytest.mark.parametrize(
     ("text", "hint"),
     [
         ("max_iter: 5", "limits.steps"),
@@ -148,7 +159,8 @@ def test_max_iterations_is_another_name_of_steps(tmp_path: Path, text: str) -> N
         ("timeout: 5", "limits.turn_timeout"),
         ("colour: red", "colour"),
         ("delegates: [other]", "delegates is not served"),
-        ("limits: {max_retry_limit: 3}", "max_retry_limit is not served"),
+        ("limits: {max_retry_limit: 11}", "limits.max_retry_limit"),
+        ("max_retry_limit: -1", "limits.max_retry_limit"),
         ("limits: {steps: 500}", "limits.steps"),
         ("limits: 7", "limits"),
         ("name: X", "name"),

@@ -24,6 +24,7 @@ NOTHING = {
     "turns": 0,
     "actions": 0,
     "history_rewrites": 0,
+    "compactions": 0,
 }
 
 

@@ -153,8 +153,6 @@ def _ns(event: turn_event_pb2.TurnEvent) -> int:
 
 # Arms of the contract that this version does not emit.
 LATER = {
-    "compacted",
-    "steer_applied",
     "subagent_checkpoint",
     "subagent_completed",
     "subagent_failed",

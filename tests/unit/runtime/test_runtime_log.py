@@ -27,7 +27,13 @@ from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.message import CallPart, ContentPart
 from turnwire.runtime.domain.turn import InputPart
 from turnwire.runtime.ports import OwnerLost
-from turnwire.runtime.store.log import MAX_KEPT_BYTES, MAX_PAGE_BYTES, MAX_PAGE_EVENTS, TurnLog
+from turnwire.runtime.store.log import (
+    MAX_KEPT_BYTES,
+    MAX_KEPT_PAGES,
+    MAX_PAGE_BYTES,
+    MAX_PAGE_EVENTS,
+    TurnLog,
+)
 from turnwire.runtime.store.turn_store import TurnStore
 from turnwire.storage.units import StoreUnavailable, UnitRejected
 
@@ -249,6 +255,19 @@ async def test_memory_holds_a_bounded_tail_and_readers_find_the_rest(store: Turn
     assert log.pages[0][0] > 1
     await end(journal)
     assert [e.sequence for e in await history(store, key)] == list(range(1, 24))
+
+
+async def test_many_small_pages_are_bounded_by_their_number(store: TurnStore) -> None:
+    key, journal = await begin(store)
+    log = store.log_of(key)
+    assert log is not None
+    for _ in range(MAX_KEPT_PAGES + 6):
+        journal.emit(TextDelta("x"))
+        await journal.flush()
+    assert len(log.pages) == MAX_KEPT_PAGES
+    assert log.pages[0][0] > 1
+    await end(journal)
+    assert [e.sequence for e in await history(store, key)] == list(range(1, MAX_KEPT_PAGES + 10))
 
 
 async def test_a_full_log_asks_its_model_to_wait_and_has_room_again(store_location: Location) -> None:

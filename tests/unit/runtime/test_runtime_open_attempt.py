@@ -18,12 +18,13 @@ from turnwire.extend.events import (
     TurnSuspended,
     UsageSummary,
 )
-from turnwire.extend.llm import Finish, FinishReason, TextDelta
+from turnwire.extend.llm import FailureKind, Finish, FinishReason, StreamFailure, TextDelta
 from turnwire.runtime.domain.resumption import OpenAttempt
 from turnwire.runtime.event_codec import encode_event, event_to_proto, open_attempt
 
 WORD = TextDelta("a")
 STOP = Finish(FinishReason.STOP)
+FAILED = StreamFailure(FailureKind.CONNECTION, "it broke")
 SETTLED = StepSettled(UsageSummary())
 
 
@@ -46,6 +47,7 @@ def pages(*events: TurnEvent, attempt: int = 1) -> list[bytes]:
         ((SETTLED, begun(2), WORD, WORD, STOP), OpenAttempt(2, 1, 13, 15, True)),
         ((begun(2), WORD, WORD, StepReset(12, 13, "recovery")), OpenAttempt(2, 1)),
         ((begun(2), WORD, StepReset(12, 12, "recovery"), begun(2), WORD), OpenAttempt(2, 1, 15, 15)),
+        ((begun(2), WORD, FAILED, StepReset(12, 13, "retry"), begun(2), WORD), OpenAttempt(2, 1, 16, 16)),
         ((begun(2), WORD, STOP, StepCommitted("m")), OpenAttempt(2, 1)),
     ],
 )

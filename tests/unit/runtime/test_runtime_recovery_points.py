@@ -10,9 +10,10 @@ import pytest
 from support.ledger_executor import LedgerExecutor
 from support.postgres import Location
 from support.recovery_rig import StepModel, World, check_told
-from support.runtime_fakes import call, tool
+from support.runtime_fakes import agent, call, tool
+from support.runtime_rig import command
 from turnwire.extend.actions import ActionState
-from turnwire.extend.events import ToolOutcome, TurnState
+from turnwire.extend.events import MessageOrigin, ToolOutcome, TurnState
 from turnwire.extend.llm import Finish, FinishReason, TextDelta
 from turnwire.runtime.domain.execution import RiskTier
 from turnwire.runtime.domain.message import CallPart
@@ -98,3 +99,52 @@ async def test_a_death_at_any_commit_of_the_second_life_changes_nothing_either(f
         await made.live(commits, lingers=bool(commits % 2))
         await made.finish()
         await check(made, ToolOutcome.REJECTED)
+
+
+# --- answers that go back to the model ---
+
+SCHEMA = '{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
+RETRIES = (
+    [TextDelta("I look."), call("find", "{}", "p1"), CALLS],
+    [TextDelta("done"), STOP],
+    [TextDelta('{"n": '), TextDelta('"two"}'), STOP],
+    [TextDelta('```json\n{"n": 2}\n```'), STOP],
+)
+
+
+def answering(location: Location, **fields: object) -> World:
+    given = command(text="go", response_schema_json=SCHEMA)
+    executor = LedgerExecutor(tool("find", parallel=True))
+    return World(location, StepModel(*RETRIES), executor, given=given, **fields)  # type: ignore[arg-type]
+
+
+async def check_answer(made: World, retries: int = 2) -> None:
+    """Check that each reminder is told and stored once, and that the retries were counted through it all."""
+    log, transcript = await made.told()
+    check_told(log, transcript)
+    end = log[-1].turn_finished
+    added = [m.origin for m in transcript if m.role == "user"]
+    assert added == [MessageOrigin.REQUEST, *[MessageOrigin.REMINDER] * retries]
+    assert len([e for e in log if e.notice.reason == "answer-invalid"]) == retries
+    if retries == 2:
+        assert (end.stop_reason, end.text, end.steps) == ("completed", '{"n": 2}', 4)
+    else:
+        assert (end.stop_reason, end.text, end.steps) == ("answer-invalid", '{"n": "two"}', 3)
+    assert end.final_message.rpartition("/")[2] == transcript[-1].message_id
+    assert made.executor.started("find") == 1
+    assert [e.step for e in log if e.HasField("step_settled")] == list(range(1, end.steps + 1))
+
+
+@pytest.mark.parametrize("retries", [1, 2])
+async def test_a_death_at_any_commit_adds_no_reminder_twice_and_forgets_no_retry(
+    fresh_location: Fresh, retries: int
+) -> None:
+    definition = agent(limits={"max_retry_limit": retries})
+    made = answering(fresh_location(), definition=definition)
+    assert await made.live()
+    await check_answer(made, retries)
+    for commits in range(1, made.commits + 1):
+        died = answering(fresh_location(), definition=definition)
+        await died.live(commits, lingers=bool(commits % 2))
+        await died.finish()
+        await check_answer(died, retries)

@@ -60,6 +60,20 @@ async def refused(store: TurnStore, asked: object, error: type[TurnwireError], r
     assert await rows(store, "SELECT 1 FROM history_rewrites WHERE thread_id = ?", thread.thread_id) == []
 
 
+async def test_an_answer_whose_question_is_hidden_is_not_made_anew_from_an_older_one(
+    store: TurnStore,
+) -> None:
+    first, _ = await turn(store, text="one", reply="1")
+    await turn(store, first.thread_id, text="two", reply="2")
+    _, _, question, answer_2 = [m.message_id for m in await store.transcript(first.thread)]
+    await edit(store, hide(first.thread, await version(store, first.thread), question))
+    at = await version(store, first.thread)
+    with pytest.raises(NotFound) as caught:
+        await edit(store, regenerate(first.thread, at, answer_2))
+    assert caught.value.reason == "MESSAGE_NOT_FOUND"
+    assert await version(store, first.thread) == at
+
+
 async def test_regenerate_supersedes_from_the_answer_on_and_asks_the_same_message_again(
     store: TurnStore,
 ) -> None:

@@ -223,12 +223,6 @@ async def test_usage_is_summed_over_calls_and_the_last_report_of_a_call_counts()
     assert [e.usage.model_calls for e in turn.journal.of(StepSettled)] == [1, 2]
 
 
-async def test_usage_that_nobody_reported_is_unknown_and_not_zero() -> None:
-    turn = Turn(FakeModel([usage(1, 1), call("add"), CALLS], [TextDelta("x"), STOP]), tool("add"))
-    await turn.run()
-    assert turn.end.usage.tokens.provenance is UsageProvenance.UNKNOWN
-
-
 async def test_reasoning_and_what_the_provider_wants_back_go_into_the_next_request() -> None:
     model = FakeModel(
         [ReasoningDelta("hm"), call("add"), Finish(FinishReason.TOOL_CALLS, replay_json='[{"s":1}]')],

@@ -63,3 +63,5 @@ class Admitted:
     superseded: TurnKey | None = None
     # Whether the turn waits though nothing runs in its thread, so that somebody has to look there.
     idle: bool = False
+    # Id of the message that the turn answers, for a first episode.
+    input_message: str = ""

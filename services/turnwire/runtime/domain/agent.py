@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 import msgspec
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
+from turnwire.runtime.domain.call_terms import CallTerms
+from turnwire.runtime.domain.compaction import CompactionTerms
+from turnwire.runtime.domain.prices import Price
 from turnwire.runtime.domain.turn import BusyPolicy
 
 __all__ = ["AgentDefinition", "AgentLimits"]
 
 # Keys of the contract that this version does not act on: a file that sets one is refused, never half obeyed.
-_NOT_SERVED = ("delegates", "max_retry_limit", "hooks")
+_NOT_SERVED = ("delegates", "hooks")
+# Limits that may also stand at the top of the file, by the name they have there.
+_IN_LIMITS = {"max_iterations": "steps", "max_retry_limit": "max_retry_limit"}
 # What other systems call these settings; a file that uses one is told the right name.
 _WRONG_NAMES = {
     "max_iter": "limits.steps",
@@ -27,21 +34,41 @@ _WRONG_NAMES = {
 }
 
 
+def _with_limits(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a file with what stands at its top and is a limit among the limits."""
+    found = {name: data[key] for key, name in _IN_LIMITS.items() if key in data}
+    if not found or not isinstance(data.get("limits") or {}, dict):
+        return data
+    rest = {key: value for key, value in data.items() if key not in _IN_LIMITS}
+    return {**rest, "limits": {**found, **(data.get("limits") or {})}}
+
+
 class AgentLimits(BaseModel):
-    """Limits of an agent's turns; times are seconds, None = no limit."""
+    """Limits of an agent's turns; times are seconds, costs are US dollars, None = no limit.
+
+    `max_retry_limit` is how often an answer that misses its schema goes back to the model.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: int = Field(default=30, ge=1, le=120)
     turn_timeout: float | None = Field(default=None, gt=0)
     tokens: int | None = Field(default=None, gt=0)
+    cost_usd: Decimal | None = Field(default=None, gt=0, le=1_000_000, decimal_places=6)
     tool_timeout: float = Field(default=540.0, gt=0)
+    max_retry_limit: int = Field(default=2, ge=0, le=10)
+
+    @property
+    def cost_micro_usd(self) -> int | None:
+        """Most cost of a turn in millionths of a US dollar."""
+        return None if self.cost_usd is None else int(self.cost_usd * 1_000_000)
 
 
 class AgentDefinition(BaseModel):
     """An agent file. `tools` are names or prefixes ending in `*`; `organization_id` is the scope it serves.
 
-    `organization_id` of `*` serves every scope.
+    `organization_id` of `*` serves every scope. `model_call`, `compaction` and `prices` win over what the
+    deployment says; `context_window` is what its model takes in tokens.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -58,6 +85,10 @@ class AgentDefinition(BaseModel):
     fallback_models: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     limits: AgentLimits = AgentLimits()
+    model_call: CallTerms = CallTerms()
+    context_window: int | None = Field(default=None, ge=1000, le=100_000_000)
+    compaction: CompactionTerms = CompactionTerms()
+    prices: dict[str, Price] = {}
     busy_policy: BusyPolicy = BusyPolicy.QUEUE
     organization_id: str = Field(
         default="default-org", validation_alias=AliasChoices("organization_id", "scope")
@@ -67,11 +98,7 @@ class AgentDefinition(BaseModel):
     @classmethod
     def _refuse_wrong_names(cls, data: object) -> object:
         if isinstance(data, dict):
-            if "max_iterations" in data:
-                data = dict(data)
-                limits = dict(data.get("limits") or {})
-                limits.setdefault("steps", data.pop("max_iterations"))
-                data["limits"] = limits
+            data = _with_limits(data)
             for key in _NOT_SERVED:
                 if data.get(key) or (isinstance(data.get("limits"), dict) and key in data["limits"]):
                     raise ValueError(f"{key} is not served by this version")

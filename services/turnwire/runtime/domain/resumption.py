@@ -40,12 +40,17 @@ class Progress:
         finish_reason: value of the last committed step's FinishReason, empty when none is committed.
         refusal: what a model that refused said instead of an answer.
         step_attempt: the attempt at that step that was committed.
+        answer_retries: how often an answer that misses its schema has gone back to the model.
+        taken_in: the last step after which a message was added to the turn, 0 when none was: the turn goes on
+            after that step, whatever the model said in it.
     """
 
     usage: UsageSummary = field(default_factory=UsageSummary)
     finish_reason: str = ""
     refusal: str = ""
     step_attempt: int = 1
+    answer_retries: int = 0
+    taken_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class Resumption:
         next_attempt: the attempt at step + 1 that comes next, 1 when it was not begun.
         settled: whether the end of `step` is in the log already.
         message_id: the turn's open message, empty when there is none; `part_index`: its next free place.
+        answer_id: the message that holds its latest answer, open or not; empty when there is none.
         calls: the calls of `step` in the model's order, those with a result too.
         last_text: the text of the last committed step that had some.
         progress: as stored.
@@ -90,6 +96,7 @@ class Resumption:
     settled: bool = False
     message_id: str = ""
     part_index: int = 0
+    answer_id: str = ""
     calls: tuple[ResumedCall, ...] = ()
     last_text: str = ""
     progress: Progress = field(default_factory=Progress)

@@ -13,6 +13,7 @@ STATE_OF: dict[str, TurnState] = {
     "max-steps": TurnState.FAILED,
     "budget": TurnState.FAILED,
     "length": TurnState.FAILED,
+    "answer-invalid": TurnState.FAILED,
     "loop-detected": TurnState.FAILED,
     "policy": TurnState.FAILED,
     "timeout": TurnState.FAILED,

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnwire.extend.events import TurnState, UsageSummary
+from turnwire.runtime.domain.task_text import task_text
 
 __all__ = [
     "FINGERPRINT_VERSION",
@@ -21,6 +22,7 @@ __all__ = [
     "NewThread",
     "OptionsSpec",
     "StartCommand",
+    "TaskSpec",
     "ThreadKey",
     "ToolChoiceSpec",
     "TurnKey",
@@ -146,26 +148,48 @@ class TurnLimits(_Frozen):
     steps: int | None = None
     turn_timeout: float | None = None
     tokens: int | None = None
+    cost_micro_usd: int | None = None
     tool_timeout: float | None = None
 
 
+class TaskSpec(_Frozen):
+    """A task with an expected output; `parts` are files and images that belong to it."""
+
+    description: str
+    expected_output: str = ""
+    parts: tuple[InputPart, ...] = ()
+
+
 class TurnSpec(_Frozen):
-    """What a turn is asked to do. Only this is compared when a request id comes again."""
+    """What a turn is asked to do: `parts`, or else a task. Only this is compared when a request id repeats.
+
+    `response_schema_json` is the JSON Schema that the answer must fit, empty = any answer will do.
+    """
 
     thread: str = ""
     new_thread: NewThread | None = None
     agent: str = ""
-    parts: tuple[InputPart, ...]
+    parts: tuple[InputPart, ...] = ()
+    task: TaskSpec | None = None
     allowed_tools: tuple[str, ...] = ()
     tool_choice: ToolChoiceSpec = ToolChoiceSpec()
     options: OptionsSpec = OptionsSpec()
     limits: TurnLimits = TurnLimits()
+    response_schema_json: str = ""
     # None leaves it to the agent.
     busy_policy: BusyPolicy | None = None
     on_waiting: WaitingPolicy = WaitingPolicy.QUEUE
     expected_version: int | None = None
     metadata: dict[str, str] = {}
     labels: dict[str, str] = {}
+
+    @property
+    def said(self) -> tuple[InputPart, ...]:
+        """What stands in the thread as the user's message: the parts, or the task written out."""
+        if self.task is None:
+            return self.parts
+        text = task_text(self.task.description, self.task.expected_output)
+        return (InputPart(kind="text", text=text), *self.task.parts)
 
     def canonical_json(self) -> str:
         """The spec as JSON: fields in their order, maps by key, nothing that has its default."""
@@ -221,6 +245,9 @@ class TurnRow:
     metadata: dict[str, str] = field(default_factory=dict)
     cancel_on_disconnect: float | None = None
     change_version: int = 0
+    # What it was asked to do beside a plain message; read for one turn only.
+    task: TaskSpec | None = None
+    response_schema_json: str = ""
     # Bare id of the turn that this one tries again.
     retry_of: str = ""
     # Full names of what it waits for, while WAITING.

@@ -6,17 +6,27 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from turnwire.core.errors import FieldViolation, InvalidRequest, NotFound
 from turnwire.runtime.domain.agent import AgentDefinition
+from turnwire.runtime.domain.prices import NO_PRICES, PriceTable
 from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnSpec
 
-__all__ = ["AgentCatalog"]
+__all__ = ["AgentCatalog", "unpriced_models"]
 
 
 class AgentCatalog:
-    """Agents by name. `thread_agent` tells the agent of an existing thread as `agents/{agent}`."""
+    """Agents by name.
+
+    Args:
+        thread_agent: tells the agent of an existing thread as `agents/{agent}`.
+        prices: what models cost; a limit of cost means nothing for a model without a price.
+    """
 
     def __init__(
-        self, agents: Iterable[AgentDefinition], thread_agent: Callable[[ThreadKey], Awaitable[str]]
+        self,
+        agents: Iterable[AgentDefinition],
+        thread_agent: Callable[[ThreadKey], Awaitable[str]],
+        prices: PriceTable = NO_PRICES,
     ) -> None:
+        self._prices = prices
         self._agents = {a.name: a for a in agents}
         self._thread_agent = thread_agent
 
@@ -59,7 +69,7 @@ class AgentCatalog:
         spec = command.spec
         thread = ThreadKey(command.scope, spec.thread.rpartition("/")[2]) if spec.thread else None
         agent = await self.for_turn(command.scope, spec, thread)
-        violations = list(_beyond(agent, spec))
+        violations = [*_beyond(agent, spec), *_unpriced(agent, spec, self._prices)]
         if violations:
             raise InvalidRequest(violations[0].description, violations=violations)
         return agent
@@ -79,6 +89,9 @@ def _beyond(agent: AgentDefinition, spec: TurnSpec) -> Iterable[FieldViolation]:
         )
     if limits.tokens is not None and own.tokens is not None and limits.tokens > own.tokens:
         yield FieldViolation("spec.limits.tokens", f"is above the agent's limit of {own.tokens}")
+    cost = own.cost_micro_usd
+    if limits.cost_micro_usd is not None and cost is not None and limits.cost_micro_usd > cost:
+        yield FieldViolation("spec.limits.cost_micro_usd", f"is above the agent's limit of {cost}")
     if limits.tool_timeout is not None and limits.tool_timeout > own.tool_timeout:
         yield FieldViolation(
             "spec.limits.tool_timeout", f"is above the agent's limit of {own.tool_timeout:g} s"
@@ -94,6 +107,22 @@ def _beyond(agent: AgentDefinition, spec: TurnSpec) -> Iterable[FieldViolation]:
     for index, name in enumerate(spec.allowed_tools):
         if not agent.allows_tool(name):
             yield FieldViolation(f"spec.allowed_tools[{index}]", f"{name} is not a tool of the agent")
+
+
+def _unpriced(agent: AgentDefinition, spec: TurnSpec, prices: PriceTable) -> Iterable[FieldViolation]:
+    """Refuse a limit of cost that nothing could be counted against."""
+    if spec.limits.cost_micro_usd is None and agent.limits.cost_usd is None:
+        return
+    for model in unpriced_models(agent, prices, spec.options.model):
+        field = "spec.model_options.model" if spec.options.model else "spec.limits.cost_micro_usd"
+        yield FieldViolation(field, f"no price is known for the model {model}, so its cost has no limit")
+
+
+def unpriced_models(agent: AgentDefinition, prices: PriceTable, chosen: str = "") -> list[str]:
+    """Return which models of a turn have no price; `chosen` is the one that a request names."""
+    models = [chosen] if chosen else [agent.model, *agent.fallback_models]
+    known = prices.with_prices(agent.prices)
+    return [m for m in models if not m.endswith("*") and known.price_of(m) is None]
 
 
 def _allows(allowed: Iterable[str], model: str) -> bool:

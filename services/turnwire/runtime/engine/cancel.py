@@ -36,12 +36,14 @@ class HandOver(Exception):
 class CancelToken:
     """Stops one turn. The first `fire` decides the reason; later ones only add their commands."""
 
-    __slots__ = ("_callbacks", "_timer", "commands", "error", "fired_at")
+    __slots__ = ("_callbacks", "_timer", "commands", "error", "fired_at", "time_limit")
 
     def __init__(self) -> None:
         self.error: AgentControlError | HandOver | None = None
         self.commands: list[AppliedCommand] = []
         self.fired_at = 0.0
+        # Seconds that the turn may take in all, None = no limit.
+        self.time_limit: float | None = None
         self._callbacks: set[Callable[[], None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -80,11 +82,19 @@ class CancelToken:
 
     def fire_at(self, seconds: float, limit: float) -> None:
         """Stop the turn with stop reason `timeout` after so many seconds, the rest of its `limit`."""
+        self.time_limit = limit
         error = AgentTimeoutError(f"the turn used up its {limit:g} s")
         if seconds <= 0:
             self.fire(error)
             return
         self._timer = asyncio.get_running_loop().call_later(seconds, self.fire, error)
+
+    @property
+    def time_left(self) -> float | None:
+        """Seconds until the turn's time is used up, None when it has no limit."""
+        if self._timer is None:
+            return None if self.time_limit is None else 0.0
+        return max(0.0, self._timer.when() - asyncio.get_running_loop().time())
 
     def on_fire(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when the token fires, at once if it has."""

@@ -10,7 +10,7 @@ from turnwire.extend.llm import FinishReason
 from turnwire.runtime.domain.resumption import Progress
 from turnwire.runtime.domain.stop import state_of
 
-__all__ = ["End", "after_step", "stopped"]
+__all__ = ["End", "after_step", "refused", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,22 @@ def stopped(error: AgentControlError, last_text: str) -> End:
     return End(error.stop_reason, text, word if failed else "", str(error), error.stop_reason)
 
 
-def after_step(progress: Progress, has_calls: bool, over_budget: int | None, last_text: str) -> End | None:
+def refused(progress: Progress) -> bool:
+    """Whether the model refused to answer in a committed step."""
+    return bool(progress.refusal) or progress.finish_reason == FinishReason.REFUSAL.value
+
+
+def after_step(progress: Progress, has_calls: bool, over_budget: str, last_text: str) -> End | None:
     """Return how a turn ends after a committed step; None when it goes on.
 
     Args:
         progress: as it was committed with the step.
-        over_budget: the budget of tokens, when it is used up.
+        over_budget: the budget that is used up, in a sentence; empty while none is.
     """
     reason = FinishReason(progress.finish_reason) if progress.finish_reason else FinishReason.PAUSE
     if has_calls or reason is FinishReason.PAUSE:
-        if over_budget is not None:
-            text = f"the turn used up {over_budget} tokens"
-            return End("budget", last_text, "BUDGET_EXHAUSTED", text)
+        if over_budget:
+            return End("budget", last_text, "BUDGET_EXHAUSTED", over_budget)
         return None
     if reason is FinishReason.CONTENT_FILTER:
         return End("model-error", last_text, "MODEL_FAILED", "the provider's filter cut the answer")

@@ -1,6 +1,7 @@
 """One model call: events from the model to the log, assembled on the way into the answer of the step.
 
-This is the hot path: a text delta costs one list append and one log append.
+This is the hot path: a text delta costs one list append and one log append. When a call is repeated after
+readers have seen something of it, that is voided for them: what is kept is of the last attempt alone.
 """
 
 from __future__ import annotations
@@ -8,11 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from turnwire.core.ids import mint_id
-from turnwire.extend.events import Notice, NoticeSeverity, ToolCallPreparing, Waiting
+from turnwire.extend.events import (
+    Notice,
+    NoticeSeverity,
+    StepReset,
+    StepStarted,
+    ToolCallPreparing,
+    TurnEvent,
+    Waiting,
+)
 from turnwire.extend.llm import (
     FailureKind,
     Finish,
@@ -25,20 +34,25 @@ from turnwire.extend.llm import (
     ToolCallFragment,
     UsageSnapshot,
 )
-from turnwire.runtime.ports import Model, TurnJournal
+from turnwire.runtime.engine.attempts import AttemptCounter, SpentAttempt
+from turnwire.runtime.engine.estimates import BYTES_PER_TOKEN
+from turnwire.runtime.ports import Model
 
-__all__ = ["Answer", "ModelCall"]
+__all__ = ["Answer", "ModelCall", "StepPlace", "StreamJournal"]
 
 # Characters above which a delta is weighed; the log takes smaller ones for what most events are.
 _LONG_DELTA = 1024
 # A fragment of arguments is told at most this often.
 _PREPARING_INTERVAL = 0.25
+# What a call may wait for when an attempt at it is over, and the cause that voids what was seen of it.
+_REPEATS = {"model.retry": "retry", "model.circuit": "retry", "model.fallback": "model-fallback"}
 
 
 @dataclass(slots=True)
 class Answer:
-    """What a model call gave, whole or up to where it stopped."""
+    """What a model call gave, whole or up to where it stopped; `provider` is whose answer it is."""
 
+    provider: str = ""
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCallComplete] = field(default_factory=list)
@@ -56,12 +70,59 @@ class Answer:
         """Whether anything came that a reader has seen."""
         return bool(self.text or self.reasoning or self.calls)
 
+    def clear(self) -> None:
+        """Forget what came: another attempt begins."""
+        self.text.clear()
+        self.reasoning.clear()
+        self.calls.clear()
+        self.begun_tools.clear()
+        self.usage = self.end = None
+
+
+@dataclass(slots=True)
+class StepPlace:
+    """Where in its turn a call is made; `attempt` grows when what readers saw is voided."""
+
+    step: int = 1
+    max_steps: int = 0
+    attempt: int = 1
+
+
+class StreamJournal(Protocol):
+    """What of a journal a model call needs."""
+
+    @property
+    def next_sequence(self) -> int: ...
+
+    @property
+    def crowded(self) -> bool: ...
+
+    def at(self, *, step: int, step_attempt: int = 1, turn_attempt: int = 1) -> None: ...
+
+    def emit(self, event: TurnEvent) -> int: ...
+
+    def emit_soon(self, event: TurnEvent) -> int: ...
+
+    def weigh(self, size: int) -> None: ...
+
+    async def room(self) -> None: ...
+
 
 class ModelCall:
-    """Streams one model call into a journal."""
+    """Streams one model call into a journal, with all its attempts.
+
+    Args:
+        bytes_per_token: how the usage of attempts is estimated that nobody reported, 0 = not at all.
+    """
 
     def __init__(
-        self, model: Model, request: ModelRequest, journal: TurnJournal, first_feedback: float
+        self,
+        model: Model,
+        request: ModelRequest,
+        journal: StreamJournal,
+        first_feedback: float,
+        place: StepPlace | None = None,
+        bytes_per_token: float = BYTES_PER_TOKEN,
     ) -> None:
         self._model = model
         self._request = request
@@ -70,7 +131,19 @@ class ModelCall:
         self._timer: asyncio.TimerHandle | None = None
         self._preparing_at = 0.0
         self._retries = 0
-        self.answer = Answer()
+        # Until the first event of an attempt comes; then the sequence of that event.
+        self._fresh = True
+        self._first = 0
+        # The sequence of the end of an attempt, and whether that is still to be told.
+        self._last = 0
+        self._untold = False
+        self._attempts = AttemptCounter(model.name, request, bytes_per_token)
+        self.place = place or StepPlace()
+        self.answer = Answer(model.provider)
+
+    def spent(self) -> list[SpentAttempt]:
+        """Return what each attempt used, that which runs or has ended last among them."""
+        return self._attempts.all(self.answer)
 
     async def run(self) -> None:
         """Consume the stream to its one terminal event; `answer` holds what came, also after a cancel."""
@@ -95,8 +168,8 @@ class ModelCall:
             StreamFailure: self._end,
         }
         async for event in events:
-            if self._timer is not None:
-                self._stop_timer()
+            if self._fresh:
+                self._begin()
             if type(event) is TextDelta:
                 text.append(event.text)
                 emit(event)
@@ -109,7 +182,13 @@ class ModelCall:
             if journal.crowded:
                 await journal.room()
 
+    def _begin(self) -> None:
+        self._fresh = False
+        self._first = self._journal.next_sequence
+        self._stop_timer()
+
     def _sent(self) -> None:
+        self._attempts.sent = True
         if self._timer is None and self._first_feedback > 0:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._first_feedback, self._overdue)
@@ -123,15 +202,48 @@ class ModelCall:
             self._timer.cancel()
             self._timer = None
 
-    def _waits(self, what: str, seconds: float, failure: StreamFailure) -> None:
+    def _waits(
+        self,
+        what: str,
+        seconds: float,
+        failure: StreamFailure | None,
+        usage: TokenUsage | None = None,
+        following: Model | None = None,
+    ) -> None:
         self._stop_timer()
-        self._retries += 1
         # `model.retry`, `model.fallback:NAME` and so on: the documented word is what stands before the colon.
-        reason = what.partition(":")[0].replace(".", "-").replace("_", "-")
+        kind = what.partition(":")[0]
+        if failure is None:
+            self._journal.emit(Waiting(kind.replace(".", "-"), seconds))
+            return
+        self._retries += 1
         text = f"{failure.kind.value}: {failure.message}"[:1000]
-        self._journal.emit(Notice(NoticeSeverity.WARNING, reason, text))
+        reason = "model-retry" if kind == "model.circuit" else kind.replace(".", "-").replace("_", "-")
+        notice = Notice(NoticeSeverity.WARNING, reason, text)
+        if kind in _REPEATS:
+            self._attempts.close(self.answer, failure, usage, following.name if following else "")
+            # An attempt that somebody has seen ends as every stream does.
+            self._last = self._journal.emit_soon(self._with_partial(failure)) if self._first else 0
+            self._begin_again(_REPEATS[kind], notice)
+            if following is not None:
+                self.answer.provider = following.provider
+        else:
+            self._journal.emit(notice)
         if seconds > 0:
-            self._journal.emit(Waiting("retry", seconds, self._retries + 1))
+            waits = "circuit-breaker" if kind == "model.circuit" else "retry"
+            self._journal.emit(Waiting(waits, seconds, self._retries + 1))
+
+    def _begin_again(self, cause: str, notice: Notice) -> None:
+        """Void what readers have seen of the attempt that failed, if they have, and stamp what follows."""
+        journal, place = self._journal, self.place
+        journal.emit(notice)
+        if self._first:
+            journal.emit(StepReset(self._first, self._last, cause))
+            place.attempt += 1
+            journal.at(step=place.step, step_attempt=place.attempt)
+            journal.emit_soon(StepStarted(place.step, place.max_steps, self._attempts.model))
+        self.answer.clear()
+        self._fresh, self._first = True, 0
 
     def _reasoning(self, event: ReasoningDelta) -> None:
         self.answer.reasoning.append(event.text)
@@ -160,16 +272,37 @@ class ModelCall:
         self._journal.emit_soon(event)
 
     def _end(self, event: Finish | StreamFailure) -> None:
-        if isinstance(event, StreamFailure) and not event.partial_content and self.answer.text:
-            event = StreamFailure(
-                event.kind,
-                event.message,
-                event.provider,
-                event.status_code,
-                event.retry_after_seconds,
-                event.retryable,
-                self.answer.whole_text[-32768:],
-            )
+        if isinstance(event, StreamFailure):
+            event = self._with_partial(event)
+            if event.kind is FailureKind.CONTEXT_OVERFLOW and self._first == self._journal.next_sequence:
+                # It came alone: whoever made the call has it told, or repeated with a shorter request.
+                self._first, self._untold = 0, True
+                self.answer.end = event
+                return
         self.answer.end = event
         # The step is committed, or the turn ended, right after it.
-        self._journal.emit_soon(event)
+        self._last = self._journal.emit_soon(event)
+
+    def tell(self) -> None:
+        """Tell readers how the call ended, where they do not know it yet."""
+        if self._untold and self.answer.end is not None:
+            self._untold = False
+            self._journal.emit_soon(self.answer.end)
+
+    def shorten(self, request: ModelRequest, text: str) -> None:
+        """Have a request that was too long for the model repeated by the next `run`, as this one.
+
+        Args:
+            text: tells readers why.
+        """
+        failure = self.answer.end
+        assert isinstance(failure, StreamFailure)
+        self._attempts.close(self.answer, failure, None, "")
+        self._begin_again("context-overflow", Notice(NoticeSeverity.WARNING, "context-overflow", text))
+        self._untold = False
+        self._request = self._attempts.request = request
+
+    def _with_partial(self, failure: StreamFailure) -> StreamFailure:
+        if failure.partial_content or not self.answer.text:
+            return failure
+        return replace(failure, partial_content=self.answer.whole_text[-32768:])

@@ -18,7 +18,7 @@ from turnwire.runtime.domain.turn import StartCommand, ThreadKey, TurnKey
 from turnwire.runtime.engine.agents import AgentCatalog
 from turnwire.runtime.engine.cancel import CancelToken, StopRequest
 from turnwire.runtime.engine.context import TurnContext
-from turnwire.runtime.engine.request import resolve_model
+from turnwire.runtime.engine.request import check_served, resolve_model
 from turnwire.runtime.engine.turn import TurnRunner
 from turnwire.runtime.ports import TurnJournal
 
@@ -172,7 +172,8 @@ class Supervisor:
             return Unavailable(text, reason="OVERLOADED", retry_after=1.0)
         try:
             agent = await self._agents.for_command(command)
-            resolve_model(self._context.models, agent, command.spec)
+            model = resolve_model(self._context.models, agent, command.spec)
+            check_served(model, command.spec)
         except TurnwireError as error:
             return error
         return agent

@@ -9,6 +9,7 @@ from turnwire.extend.events import ToolOutcome
 from turnwire.runtime.domain.execution import ExecutionResult
 
 __all__ = [
+    "answer_invalid",
     "interrupted_response",
     "invalid_call",
     "outcome_unknown",
@@ -86,3 +87,13 @@ def interrupted_response(reason: str, text: str, tool_names: Sequence[str]) -> s
     """Return what later requests show of an answer that stops short."""
     begun = f"\nTool calls begun: {', '.join(tool_names)}" if tool_names else ""
     return _tag("interrupted_response", f"{text}{begun}", reason=reason)
+
+
+def answer_invalid(violations: Sequence[str]) -> str:
+    """Return what the model reads of an answer that misses its schema; `violations` are bounded and few."""
+    found = "\n".join(f"- {violation}" for violation in violations)
+    return _tag(
+        "answer_invalid",
+        f"Your last answer does not fit the JSON Schema that it must fit:\n{found}\n"
+        "Answer again: one JSON value that fits the schema, whole, and nothing else.",
+    )

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 POOL_SIZE = 5
 # How long the turn waits for the results of calls that it has asked to stop.
 STOP_WAIT_SECONDS = 5.0
+# A call is never given less, so that it ends with its turn and not with an error about its limit.
+_SHORTEST_SECONDS = 0.001
 # A turn says that its calls wait for room in the pool after so long.
 _POOL_FEEDBACK_SECONDS = 8.0
 
@@ -198,9 +200,15 @@ class ToolBatch:
             tool_name=part.tool_name,
             arguments_json=part.arguments_json,
             # A tool that is no longer offered can still be looked up and heard out.
-            execution_timeout=min(call.tool.execution_timeout, limit) if call.tool is not None else limit,
+            execution_timeout=self._timeout(call, limit),
             traceparent=self._rules.traceparent,
         )
+
+    def _timeout(self, call: PlannedCall, limit: float) -> float:
+        """Return how long a call may run: no longer than its tool, its turn's calls, and its turn."""
+        own = call.tool.execution_timeout if call.tool is not None else limit
+        left = self._token.time_left
+        return min(own, limit) if left is None else min(own, limit, max(left, _SHORTEST_SECONDS))
 
     def _tell(self, part: CallPart, event: ExecutionStarted | ExecutionProgress, attempt: int) -> None:
         if isinstance(event, ExecutionStarted):

@@ -15,21 +15,22 @@ from turnwire.core.errors import TurnwireError
 from turnwire.core.ids import mint_id
 from turnwire.core.text import cut
 from turnwire.extend.errors import AgentControlError
-from turnwire.extend.events import TurnFinished, TurnState
-from turnwire.extend.llm import ModelMessage, SystemMessage
+from turnwire.extend.events import MessageOrigin, TurnFinished, TurnState
 from turnwire.runtime.domain.admission import Admitted, AppliedCommand
 from turnwire.runtime.domain.agent import AgentDefinition
 from turnwire.runtime.domain.stop import state_of
 from turnwire.runtime.domain.turn import MAX_FINISHED_TEXT_BYTES
 from turnwire.runtime.engine.cancel import CancelToken, HandOver
 from turnwire.runtime.engine.context import TurnContext
+from turnwire.runtime.engine.conversation import Conversation
 from turnwire.runtime.engine.ending import End, stopped
-from turnwire.runtime.engine.history import model_messages, user_message
+from turnwire.runtime.engine.history import user_message
 from turnwire.runtime.engine.request import resolve_model
 from turnwire.runtime.engine.step import StepRunner
+from turnwire.runtime.engine.token_count import TokenCounter
 from turnwire.runtime.engine.toolbox import PATIENCE_SECONDS, Toolbox
 from turnwire.runtime.engine.tools import Suspended
-from turnwire.runtime.ports import OwnerLost, TurnJournal
+from turnwire.runtime.ports import Model, OwnerLost, TurnJournal
 
 __all__ = ["TurnRunner"]
 
@@ -58,6 +59,7 @@ class TurnRunner:
         self._max_steps = admitted.max_steps
         self._spec = admitted.spec
         self._first = admitted.first and resumption is None
+        self._input_message = admitted.input_message
         self._time_left = admitted.time_left
         self._resumption = resumption
         self._journal = journal
@@ -98,6 +100,7 @@ class TurnRunner:
             left = limit if self._time_left is None else self._time_left
             if left is not None:
                 self._token.fire_at(left, limit or left)
+                self._steps.budgets.note_time()
             return await self._run_steps()
         except AgentControlError as error:
             self._steps.keep_interrupted()
@@ -126,25 +129,27 @@ class TurnRunner:
             if self._agent.tools
             else {}
         )
-        history = await self._history(model.provider)
+        conversation = await self._conversation(model)
         while self._steps.step < self._max_steps:
             self._token.check()
-            end = await self._steps.run(model, history, tools)
+            end = await self._steps.run(model, conversation, tools)
             if end is not None:
                 return end
         text = f"the turn used up its {self._max_steps} steps"
         return End("max-steps", self._steps.last_text, "STEPS_EXHAUSTED", text)
 
-    async def _history(self, provider: str) -> list[ModelMessage]:
-        """Return what the model is told of before this episode's steps, oldest first."""
-        system = self._agent.system_text()
-        told: list[ModelMessage] = [SystemMessage(system)] if system else []
+    async def _conversation(self, model: Model) -> Conversation:
+        """Return what the model is told of before this episode's steps."""
+        counter = TokenCounter(self._context.bytes_per_token, self._context.tokenizer_of(model.name))
+        conversation = Conversation(model.provider, counter, self._agent.system_text())
         if self._first:
-            said = user_message(self._spec.parts)
-            return told if said is None else [*told, said]
+            said = user_message(self._spec.said)
+            conversation.add_user(self._input_message, said, MessageOrigin.REQUEST)
+            return conversation
         if self._resumption is not None:
             await self._journal.flush()
-        return [*told, *model_messages(await self._context.store.transcript(self._key.thread), provider)]
+        conversation.load(await self._context.store.history(self._key.thread))
+        return conversation
 
     async def _finish(self, end: End) -> TurnState:
         state = state_of(end.stop_reason)

@@ -129,6 +129,23 @@ CREATE TABLE history_rewrites (
   PRIMARY KEY (scope, thread_id, rewrite_id)
 ) WITHOUT ROWID;
 
+-- Summaries that stand for the older part of a thread in what models read, up to a step of a message. A row is
+-- deleted when what it covers changes. `detail` is JSON: what is kept word for word, and sizes.
+CREATE TABLE compactions (
+  scope TEXT NOT NULL,
+  thread_id TEXT NOT NULL,
+  compaction_id TEXT NOT NULL,
+  turn_id TEXT NOT NULL,
+  through_position INTEGER NOT NULL,
+  through_message TEXT NOT NULL,
+  through_step INTEGER NOT NULL,
+  message_count INTEGER NOT NULL,
+  summary TEXT NOT NULL,
+  detail TEXT NOT NULL DEFAULT '{}',
+  create_time INTEGER NOT NULL,
+  PRIMARY KEY (scope, thread_id, compaction_id)
+) WITHOUT ROWID;
+
 -- Threads whose content is still to be removed, here and at the executor.
 CREATE TABLE purges (
   scope TEXT NOT NULL,

@@ -35,7 +35,7 @@ __all__ = ["encode_messages"]
 _encode = msgspec.json.Encoder().encode
 _CACHE = {"type": "ephemeral"}
 # Tokens to think with, by the effort that the request names; other words leave thinking off.
-_BUDGETS = {"low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
+_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768, "max": 32768}
 _ROOM_FOR_ANSWER = 4096
 
 
@@ -59,21 +59,30 @@ def encode_messages(request: ModelRequest, profile: ProviderProfile, *, stream: 
         ]
         if request.tool_choice.mode != "auto":
             body["tool_choice"] = _choice(request)
-    _options(body, request)
+    _options(body, request, profile)
     if request.response_schema_json:
         schema = json_object(request.response_schema_json)
-        body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": schema}
     if profile.prompt_cache:
         _mark_cache(body)
     body["stream"] = stream
+    # What grows comes last, so that a request begins with the bytes of the one before.
+    body["messages"] = body.pop("messages")
     return _encode(body)
 
 
-def _options(body: dict[str, Any], request: ModelRequest) -> None:
+def _options(body: dict[str, Any], request: ModelRequest, profile: ProviderProfile) -> None:
     options = request.options
     budget = _BUDGETS.get(options.reasoning_effort, 0)
-    if budget and request.tool_choice.mode in ("auto", "none"):
-        # Thinking excludes forced tools and sampling settings.
+    # Thinking excludes forced tools and sampling settings.
+    thinks = budget and request.tool_choice.mode in ("auto", "none")
+    if profile.thinking == "budget" and _unthought(request.messages):
+        thinks = False
+    if thinks and profile.thinking == "adaptive":
+        effort = "low" if options.reasoning_effort == "minimal" else options.reasoning_effort
+        body["thinking"] = {"type": "adaptive", "display": "summarized"}
+        body["output_config"] = {"effort": effort}
+    elif thinks:
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
         body["max_tokens"] = max(body["max_tokens"], budget + _ROOM_FOR_ANSWER)
     else:
@@ -84,6 +93,20 @@ def _options(body: dict[str, Any], request: ModelRequest) -> None:
     stops = [stop for stop in options.stop if stop.strip()]
     if stops:
         body["stop_sequences"] = stops
+
+
+def _unthought(messages: tuple[ModelMessage, ...]) -> bool:
+    """Whether calls are open that were made without thinking, by another provider say.
+
+    With thinking on, their answer would have to begin with a signed block, and there is none to send.
+    """
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            kinds = [str(block.get("type")) for block in replay_blocks(message.replay_json)]
+            return bool(message.tool_calls) and not {"thinking", "redacted_thinking"} & set(kinds)
+        if not isinstance(message, ToolMessage):
+            return False
+    return False
 
 
 def _choice(request: ModelRequest) -> dict[str, Any]:
@@ -180,10 +203,16 @@ def _merge(messages: list[tuple[str, list[Any]]]) -> list[dict[str, Any]]:
 
 
 def _mark_cache(body: dict[str, Any]) -> None:
-    """Let the provider cache the prompt up to its two stable ends: the instructions and the last message."""
-    if body.get("system"):
-        body["system"][-1]["cache_control"] = _CACHE
-    if body["messages"]:
-        last = body["messages"][-1]["content"][-1]
+    """Let the provider cache the prompt up to its stable ends.
+
+    These are the tools, the instructions, the message of the user before the last, which the call before has
+    stored, and the last one, which the next call reads. More than four marks are refused there.
+    """
+    for name in ("tools", "system"):
+        if body.get(name):
+            body[name][-1] = body[name][-1] | {"cache_control": _CACHE}
+    said = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for content in said[-2:]:
+        last = content[-1]
         if last.get("type") in ("text", "tool_result", "image", "document"):
-            body["messages"][-1]["content"][-1] = last | {"cache_control": _CACHE}
+            content[-1] = last | {"cache_control": _CACHE}

@@ -16,7 +16,14 @@ from typing import Any
 from turnwire.core.text import repair
 from turnwire.runtime.models.text import utf8_length
 
-__all__ = ["MAX_ARGUMENT_BYTES", "MAX_DEPTH", "check_arguments", "is_complete_object", "oversize"]
+__all__ = [
+    "MAX_ARGUMENT_BYTES",
+    "MAX_DEPTH",
+    "ObjectScan",
+    "check_arguments",
+    "is_complete_object",
+    "oversize",
+]
 
 MAX_ARGUMENT_BYTES = 256 * 1024
 MAX_DEPTH = 64
@@ -141,3 +148,64 @@ def is_complete_object(raw: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+_MARKS = re.compile(r'["{}\[\]]')
+_IN_STRING = re.compile(r'["\\]')
+
+
+class ObjectScan:
+    """Follows braces and strings of a JSON object that arrives in pieces, each looked at once.
+
+    `closed` says that the outermost brace has closed and nothing but space came after it: then, and only
+    then, the text may be one whole object.
+    """
+
+    __slots__ = ("_depth", "_escaped", "_over", "_quoted")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quoted = False
+        self._escaped = False
+        # None before the outermost brace has closed; then whether only space has come since.
+        self._over: bool | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether an object has closed and nothing follows it."""
+        return self._over is True
+
+    def feed(self, piece: str) -> None:
+        """Take the next piece."""
+        at = 0
+        while at < len(piece):
+            if self._over is not None:
+                self._over = self._over and piece[at:].isspace()
+                return
+            at = self._inside(piece, at) if self._quoted else self._outside(piece, at)
+
+    def _inside(self, piece: str, at: int) -> int:
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        found = _IN_STRING.search(piece, at)
+        if found is None:
+            return len(piece)
+        self._escaped = found.group() == "\\"
+        self._quoted = self._escaped
+        return found.end()
+
+    def _outside(self, piece: str, at: int) -> int:
+        found = _MARKS.search(piece, at)
+        if found is None:
+            return len(piece)
+        mark = found.group()
+        if mark == '"':
+            self._quoted = True
+        elif mark in "{[":
+            self._depth += 1
+        else:
+            self._depth -= 1
+            if self._depth <= 0:
+                self._over = True
+        return found.end()

@@ -17,9 +17,12 @@ from turnwire.extend.llm import (
     ReasoningDelta,
     StreamFailure,
     TextDelta,
+    TokenUsage,
     ToolCallComplete,
     ToolCallFragment,
+    UsageSnapshot,
 )
+from turnwire.runtime.ports import RequestRefusal, WaitObserver
 
 __all__ = [
     "BatchedModel",
@@ -32,11 +35,12 @@ __all__ = [
     "failure_in",
     "has_visible",
     "is_terminal",
+    "nothing",
+    "usage_in",
 ]
 
 OnSent = Callable[[], None]
-# What is awaited, for how many seconds, and the failure that caused it.
-OnWait = Callable[[str, float, StreamFailure], None]
+OnWait = WaitObserver
 Batches = AsyncGenerator[list[LlmEvent], None]
 
 # What has come so far, and the stream that goes on after it.
@@ -65,6 +69,10 @@ class BatchedModel(ABC):
     def provider(self) -> str:
         """Name of the provider, for what must be replayed to it later."""
         return self._provider
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model; None where it can."""
+        return None
 
     @abstractmethod
     def batches(self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None) -> Batches:
@@ -130,6 +138,19 @@ def failure_in(batch: list[LlmEvent]) -> StreamFailure | None:
 def has_visible(batch: list[LlmEvent]) -> bool:
     """Whether somebody may have seen something of this batch, so that it cannot be taken back silently."""
     return any(isinstance(event, _VISIBLE) for event in batch)
+
+
+def usage_in(batches: list[list[LlmEvent]]) -> TokenUsage | None:
+    """The last report of usage among these batches, if there is one."""
+    found = [event.usage for batch in batches for event in batch if isinstance(event, UsageSnapshot)]
+    return found[-1] if found else None
+
+
+async def nothing() -> Batches:
+    """A stream that has ended already."""
+    batches: list[list[LlmEvent]] = []
+    for batch in batches:
+        yield batch
 
 
 async def begin(started: Started) -> Started:

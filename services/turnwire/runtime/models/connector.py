@@ -10,20 +10,27 @@ import importlib
 import logging
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from turnwire.core.settings import is_loopback
 from turnwire.extend.llm import FailureKind
 from turnwire.runtime.models.base import OnSent
 from turnwire.runtime.models.limits import Watchdog
+from turnwire.runtime.models.profiles import DIRECT, TlsSettings
 from turnwire.runtime.models.settings import LimitSettings
 from turnwire.runtime.models.supervisor import Supervisor
+from turnwire.runtime.models.transport import TransportTrouble, transport_trouble
 
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Connector", "Exchange", "TransportTrouble"]
+__all__ = [
+    "Connector",
+    "Exchange",
+    "HttpTransport",
+    "Route",
+    "tls_context",
+]
 
 READ_BYTES = 256 * 1024
 MAX_ERROR_BODY = 64 * 1024
@@ -31,15 +38,6 @@ ERROR_BODY_SECONDS = 5.0
 DRAIN_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
-
-
-class TransportTrouble(Exception):
-    """The exchange failed for a reason of the network or of a time limit."""
-
-    def __init__(self, kind: FailureKind, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
 
 
 class Exchange:
@@ -72,7 +70,7 @@ class Exchange:
         except TransportTrouble:
             raise
         except self._connector.errors as error:
-            raise _trouble(error) from error
+            raise transport_trouble(error) from error
         watch.read()
         return data
 
@@ -126,21 +124,25 @@ class Exchange:
         self._response.close()
 
 
-class Connector:
-    """The shared session, made with the first call.
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a provider is reached.
 
-    Args:
-        proxy: address of a proxy for all calls; empty follows the usual variables of the environment.
-        tls_ca: PEM file of more authorities to trust.
-        tls_verify: False accepts any certificate.
+    `proxy` is the address of a proxy, `none` for no proxy, or empty to follow the usual variables of the
+    environment.
     """
 
-    def __init__(self, *, proxy: str = "", tls_ca: str = "", tls_verify: bool = True) -> None:
-        self._proxy = proxy or None
-        self._tls_ca = tls_ca
-        self._tls_verify = tls_verify
-        # Two sessions: what stays on this machine never goes through a proxy of the environment.
+    proxy: str = DIRECT
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+
+class Connector:
+    """Shared sessions, made with the first call."""
+
+    def __init__(self) -> None:
+        # Two sessions: one follows the proxies of the environment, one does not.
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._contexts: dict[tuple[str, ...], ssl.SSLContext] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timeout: Any = None
         self.errors: tuple[type[BaseException], ...] = ()
@@ -153,11 +155,11 @@ class Connector:
         body: bytes,
         limits: LimitSettings,
         *,
+        route: Route,
         on_sent: OnSent | None = None,
     ) -> Exchange:
         """Send a POST and return as soon as the status and headers are there. Raises TransportTrouble."""
-        local = is_loopback(urlsplit(url).hostname or "")
-        session = await self._ready(local=local)
+        session = await self._ready(from_environment=not route.proxy)
         departure = _Departure(limits, on_sent)
         try:
             async with departure.deadline:
@@ -165,7 +167,8 @@ class Connector:
                     url,
                     data=body,
                     headers=headers,
-                    proxy=None if local else self._proxy,
+                    proxy=None if route.proxy in ("", DIRECT) else route.proxy,
+                    ssl=await self._tls(route.tls),
                     timeout=self._timeout,
                     allow_redirects=False,
                     trace_request_ctx=departure.sent,
@@ -173,7 +176,7 @@ class Connector:
         except self.errors as error:
             if departure.deadline.expired():
                 raise departure.late() from error
-            raise _trouble(error) from error
+            raise transport_trouble(error) from error
         return Exchange(self, response, limits, departure.started, departure.sent_at or departure.started)
 
     async def close(self) -> None:
@@ -187,40 +190,73 @@ class Connector:
         """Import what the first call needs, so that it does not wait for that."""
         await asyncio.to_thread(importlib.import_module, "aiohttp")
 
-    async def _ready(self, *, local: bool) -> aiohttp.ClientSession:
+    async def _ready(self, *, from_environment: bool) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._sessions, self._loop = {}, loop
-        if local not in self._sessions:
+        if from_environment not in self._sessions:
             module = await asyncio.to_thread(importlib.import_module, "aiohttp")
-            if local not in self._sessions:
-                self._sessions[local] = self._make(module, local=local)
-        return self._sessions[local]
+            if from_environment not in self._sessions:
+                self._sessions[from_environment] = self._make(module, from_environment=from_environment)
+        return self._sessions[from_environment]
 
-    def _make(self, module: Any, *, local: bool) -> aiohttp.ClientSession:
+    def _make(self, module: Any, *, from_environment: bool) -> aiohttp.ClientSession:
         # A TimeoutError is an OSError; a connection that is closed already raises RuntimeError.
         self.errors = (module.ClientError, OSError, RuntimeError)
         self._timeout = module.ClientTimeout(total=None)
         tracing = module.TraceConfig()
         tracing.on_request_headers_sent.append(_headers_sent)
-        connector = module.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60, ssl=self._tls())
         session: aiohttp.ClientSession = module.ClientSession(
-            connector=connector,
-            trust_env=not local,
+            connector=module.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60),
+            trust_env=from_environment,
             read_bufsize=READ_BYTES,
             trace_configs=[tracing],
             cookie_jar=module.DummyCookieJar(),
         )
         return session
 
-    def _tls(self) -> ssl.SSLContext | bool:
-        if not self._tls_verify:
-            return False
-        if not self._tls_ca:
+    async def _tls(self, tls: TlsSettings) -> ssl.SSLContext | bool:
+        if tls == TlsSettings():
             return True
-        context = ssl.create_default_context()
-        context.load_verify_locations(cafile=self._tls_ca)
-        return context
+        key = (tls.ca, tls.cert, tls.key, str(tls.verify))
+        if key not in self._contexts:
+            self._contexts[key] = await asyncio.to_thread(tls_context, tls)
+        return self._contexts[key]
+
+
+class HttpTransport:
+    """Sends to one provider through the shared sessions."""
+
+    def __init__(self, connector: Connector, base_url: str, route: Route) -> None:
+        self._connector = connector
+        self._base_url = base_url
+        self._route = route
+
+    async def open(
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        limits: LimitSettings,
+        *,
+        on_sent: OnSent | None = None,
+    ) -> Exchange:
+        """Send a POST below the base address. Raises TransportTrouble."""
+        url = self._base_url + path
+        return await self._connector.open(url, headers, body, limits, route=self._route, on_sent=on_sent)
+
+
+def tls_context(tls: TlsSettings) -> ssl.SSLContext:
+    """Build the context that these settings ask for. Raises OSError where a file cannot be read."""
+    context = ssl.create_default_context()
+    if tls.ca:
+        context.load_verify_locations(cafile=tls.ca)
+    if tls.cert:
+        context.load_cert_chain(tls.cert, tls.key or None)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 class _Departure:
@@ -256,13 +292,3 @@ class _Departure:
 
 async def _headers_sent(_session: Any, context: Any, _params: Any) -> None:
     context.trace_request_ctx()
-
-
-def _trouble(error: BaseException) -> TransportTrouble:
-    if isinstance(error, TimeoutError):
-        return TransportTrouble(FailureKind.TIMEOUT, "the connection timed out")
-    detail = type(error).__name__
-    reason = getattr(error, "os_error", error)
-    if isinstance(reason, OSError) and reason.strerror:
-        detail = reason.strerror
-    return TransportTrouble(FailureKind.CONNECTION, f"the connection failed: {detail}")

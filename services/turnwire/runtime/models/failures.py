@@ -41,6 +41,7 @@ _OVERFLOW = re.compile(
     r"|input (?:is )?too long|exceeds? the (?:model's )?(?:maximum )?(?:context|token limit|input token)"
     r"|exceed_context_size|string_above_max_length|request too large for"
 )
+_DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 _QUOTA = re.compile(
     r"insufficient[ _](?:quota|balance|credits?)|billing_(?:error|hard_limit|not_active)|credit balance"
     r"|exceeded your current quota"
@@ -139,6 +140,7 @@ def error_failure(error: Any, *, provider: str, status: int = 0, partial: str = 
         message or "the provider reported an error without a message",
         provider=provider,
         status_code=code,
+        retry_after=_delay_in(error),
         partial=partial,
     )
 
@@ -152,12 +154,13 @@ def http_failure(
     kind = _kind(status, words, message)
     message = clean_message(message, secrets) or "no explanation"
     retryable = None if headers.get("x-should-retry", "") != "false" else False
+    asked = retry_after_of(headers)
     return failure_of(
         kind,
         f"HTTP {status}: {message}",
         provider=provider,
         status_code=status,
-        retry_after=retry_after_of(headers),
+        retry_after=asked if asked is not None else _delay_in(error),
         retryable=retryable,
         secrets=secrets,
     )
@@ -179,7 +182,7 @@ def parse_error(body: str) -> Any:
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait as the provider asks, between 0 and one hour; None if it does not say."""
     try:
-        if millis := headers.get("retry-after-ms"):
+        if millis := headers.get("retry-after-ms") or headers.get("x-ms-retry-after-ms"):
             seconds = float(millis) / 1000
         elif value := headers.get("retry-after"):
             seconds = _seconds(value)
@@ -187,7 +190,21 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
             return None
     except (ValueError, TypeError):
         return None
+    return _bounded(seconds)
+
+
+def _bounded(seconds: float) -> float | None:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER) if seconds == seconds else None
+
+
+def _delay_in(error: Any) -> float | None:
+    """The delay that an error object itself asks for, as those of Google do: `retryDelay: "34.5s"`."""
+    details = error.get("details") if isinstance(error, dict) else None
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and (found := _DELAY.fullmatch(delay)):
+            return _bounded(float(found[1]))
+    return None
 
 
 def _seconds(value: str) -> float:

@@ -18,6 +18,7 @@ import msgspec
 
 from turnwire.core.text import repair
 from turnwire.extend.llm import FinishReason, LlmEvent, TokenUsage, UsageProvenance
+from turnwire.runtime.models.arguments import MAX_ARGUMENT_BYTES
 from turnwire.runtime.models.calls import OpenCall
 from turnwire.runtime.models.normaliser import Normaliser, lenient_json, shaped
 from turnwire.runtime.models.usage import count
@@ -77,6 +78,21 @@ _REASONS = {
 }
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")
 _LONGEST_LIST = 10_000
+
+
+class _GrowingText:
+    """A string of the arguments that still grows: joined once, as adding to it is not linear."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+
+
+def _joined(value: Any) -> str:
+    if isinstance(value, _GrowingText):
+        return repair("".join(value.pieces))
+    raise TypeError(f"a value of {type(value).__name__} among arguments")
 
 
 class GeminiNormaliser(Normaliser):
@@ -155,17 +171,31 @@ class GeminiNormaliser(Normaliser):
             out.append(call.append(""))
         if self._open is not None:
             call, arguments = self._open
-            for value in function.partialArgs or ():
-                _put(arguments, value)
             call.ended = not function.willContinue
-            if function.partialArgs:
-                call.replace(msgspec.json.encode(arguments).decode())
-                out.append(call.append(""))
+            for value in function.partialArgs or ():
+                # What lies above the limit is counted, not kept.
+                if call.argument_bytes <= MAX_ARGUMENT_BYTES:
+                    _put(arguments, value)
+                out.append(call.count(str(value.get("stringValue") or "")))
         if not function.willContinue:
             self._close_call()
 
     def _close_call(self) -> None:
+        """Write the arguments once, when nothing more is added to them."""
+        if self._open is None:
+            return
+        call, arguments = self._open
         self._open = None
+        if arguments and call.argument_bytes <= MAX_ARGUMENT_BYTES:
+            call.replace(msgspec.json.encode(arguments, enc_hook=_joined).decode())
+
+    def _end(self, out: list[LlmEvent], *, marked: bool) -> None:
+        if self._open is not None and self._finish_reason() is FinishReason.LENGTH:
+            # Values put together are JSON at any moment, also when their end is missing.
+            self._open[1].clear()
+            self._open[0].replace("")
+        self._close_call()
+        super()._end(out, marked=marked)
 
     # --- what must go back -------------------------------------------------------------------------------
 
@@ -239,8 +269,9 @@ def _put(arguments: dict[str, Any], value: dict[str, Any]) -> None:
         place = _at(place, step, empty)
     last = steps[-1]
     if "stringValue" in value:
-        before = _at(place, last, "")
-        found: Any = (before if isinstance(before, str) else "") + repair(str(value["stringValue"]))
+        before = _at(place, last, None)
+        found: Any = before if isinstance(before, _GrowingText) else _GrowingText()
+        found.pieces.append(str(value["stringValue"]))
     elif "numberValue" in value:
         found = value["numberValue"]
     elif "boolValue" in value:

@@ -7,6 +7,7 @@ conversation as user text. Calls and results are paired by order and name.
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -18,11 +19,11 @@ from turnwire.extend.llm import (
     ModelMessage,
     ModelRequest,
     SystemMessage,
-    TextPart,
     ToolCallPart,
     ToolMessage,
     UserMessage,
 )
+from turnwire.runtime.models.media import gemini_media
 from turnwire.runtime.models.openai_request import (
     json_object,
     raw_object,
@@ -36,6 +37,9 @@ __all__ = ["encode_gemini", "gemini_path"]
 _encode = msgspec.json.Encoder().encode
 # Tokens to think with, by the effort that the request names; other words leave the model's default.
 _BUDGETS = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
+# Models from the third generation on refuse a first call without signature, but for this documented word.
+_SIGNED = re.compile(r"\bgemini-(?:[3-9]|\d\d)")
+_UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 _MODES = {"none": "NONE", "required": "ANY", "tool": "ANY"}
 
 
@@ -54,7 +58,7 @@ def encode_gemini(request: ModelRequest, profile: ProviderProfile, *, stream: bo
         system.append({"text": rest.pop(0).text})  # type: ignore[union-attr]
     if system:
         body["systemInstruction"] = {"parts": system}
-    body["contents"] = _contents(rest)
+    body["contents"] = _contents(rest, signed=bool(_SIGNED.search(request.model)))
     if request.tools:
         declarations = [
             {
@@ -72,6 +76,8 @@ def encode_gemini(request: ModelRequest, profile: ProviderProfile, *, stream: bo
             body["toolConfig"] = {"functionCallingConfig": config}
     if config := _generation(request):
         body["generationConfig"] = config
+    # What grows comes last, so that a request begins with the bytes of the one before.
+    body["contents"] = body.pop("contents")
     return _encode(body)
 
 
@@ -95,14 +101,19 @@ def _generation(request: ModelRequest) -> dict[str, Any]:
     return config
 
 
-def _contents(messages: list[ModelMessage]) -> list[dict[str, Any]]:
+def _contents(messages: list[ModelMessage], *, signed: bool) -> list[dict[str, Any]]:
     merged: list[dict[str, Any]] = []
     for message in messages:
         role, parts = _message(message)
+        if signed and isinstance(message, AssistantMessage):
+            _sign_first_call(parts)
         if merged and merged[-1]["role"] == role:
             merged[-1]["parts"].extend(parts)
         elif parts:
             merged.append({"role": role, "parts": parts})
+    if merged and merged[0]["role"] == "model":
+        # What it answers was hidden, and a conversation begins with a user.
+        merged.insert(0, {"role": "user", "parts": [{"text": "(no content)"}]})
     return merged
 
 
@@ -110,21 +121,14 @@ def _message(message: ModelMessage) -> tuple[str, list[Any]]:
     if isinstance(message, SystemMessage):
         return "user", [{"text": message.text}]
     if isinstance(message, UserMessage):
-        return "user", [_media(p) if isinstance(p, MediaPart) else {"text": p.text} for p in message.parts]
+        return "user", [
+            gemini_media(p) if isinstance(p, MediaPart) else {"text": p.text} for p in message.parts
+        ]
     if isinstance(message, ToolMessage):
         response = {"error" if message.is_error else "result": message.content}
         result: dict[str, Any] = {"functionResponse": {"name": message.tool_name, "response": response}}
-        return "user", [result, *map(_media, message.media)]
+        return "user", [result, *map(gemini_media, message.media)]
     return "model", _answer(message)
-
-
-def _media(part: MediaPart | TextPart) -> dict[str, Any]:
-    if isinstance(part, TextPart):
-        return {"text": part.text}
-    if part.uri:
-        return {"fileData": {"mimeType": part.media_type, "fileUri": part.uri}}
-    data = base64.b64encode(part.data).decode()
-    return {"inlineData": {"mimeType": part.media_type, "data": data}}
 
 
 def _answer(message: AssistantMessage) -> list[Any]:
@@ -152,3 +156,10 @@ def _answer(message: AssistantMessage) -> list[Any]:
 def _call(call: ToolCallPart) -> dict[str, Any]:
     arguments = msgspec.Raw(sendable_arguments(call.arguments_json).encode())
     return {"functionCall": {"name": call.tool_name, "args": arguments}}
+
+
+def _sign_first_call(parts: list[Any]) -> None:
+    """Mark a first call that has no signature, as another provider made it or its text was changed."""
+    at = next((index for index, part in enumerate(parts) if "functionCall" in part), None)
+    if at is not None and "thoughtSignature" not in parts[at]:
+        parts[at] = parts[at] | {"thoughtSignature": _UNSIGNED}

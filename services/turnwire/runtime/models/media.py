@@ -1,4 +1,7 @@
-"""Images, sounds and files in the words of each wire format."""
+"""Images, sounds and files in the words of each wire format.
+
+Parts come here with a media type and after a check: what a format has no words for is an error.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,16 @@ import re
 from typing import Any
 
 from turnwire.extend.llm import MediaPart
+from turnwire.runtime.models.capabilities import is_text
 
-__all__ = ["anthropic_media", "data_uri", "is_text", "openai_media", "tool_id"]
+__all__ = ["anthropic_media", "chat_media", "data_uri", "gemini_media", "responses_media", "tool_id"]
 
-_TEXT_TYPES = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def data_uri(part: MediaPart) -> str:
     """The part as one URI: its own, or its bytes."""
-    if part.uri:
-        return part.uri
-    return f"data:{part.media_type};base64,{base64.b64encode(part.data).decode()}"
-
-
-def is_text(part: MediaPart) -> bool:
-    """Whether the bytes can be read by any model as text."""
-    return bool(part.data) and (part.media_type.startswith("text/") or part.media_type in _TEXT_TYPES)
+    return part.uri or f"data:{part.media_type};base64,{_base64(part)}"
 
 
 def tool_id(call_id: str) -> str:
@@ -31,42 +27,62 @@ def tool_id(call_id: str) -> str:
     return _ID.sub("_", call_id) or "call"
 
 
-def _as_text(part: MediaPart) -> str:
-    name = part.filename or "file"
-    if not part.data:
-        return f"[{name}: {part.media_type} at {part.uri}]"
-    return f"<file name={name!r}>\n{part.data.decode('utf-8', 'replace')}\n</file>"
-
-
-def openai_media(part: MediaPart) -> dict[str, Any]:
-    """A content part of chat completions."""
+def chat_media(part: MediaPart) -> dict[str, Any]:
+    """A content part of chat completions. Raises ValueError."""
     if part.media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": data_uri(part)}}
-    if part.media_type.startswith("audio/") and part.data:
+    if part.uri:
+        raise _unsaid(part)
+    if part.media_type.startswith("audio/"):
         form = part.media_type.removeprefix("audio/").removeprefix("x-").replace("mpeg", "mp3")
-        return {
-            "type": "input_audio",
-            "input_audio": {"data": base64.b64encode(part.data).decode(), "format": form},
-        }
-    if is_text(part) or not part.data:
+        return {"type": "input_audio", "input_audio": {"data": _base64(part), "format": form}}
+    if is_text(part):
         return {"type": "text", "text": _as_text(part)}
     return {"type": "file", "file": {"filename": part.filename or "file", "file_data": data_uri(part)}}
 
 
-def anthropic_media(part: MediaPart) -> dict[str, Any]:
-    """A content block of messages."""
-    kind = "image" if part.media_type.startswith("image/") else "document"
+def responses_media(part: MediaPart) -> dict[str, Any]:
+    """An input item part of responses. Raises ValueError."""
+    if part.media_type.startswith("image/"):
+        return {"type": "input_image", "image_url": data_uri(part)}
     if part.uri:
-        if kind == "image" or part.media_type == "application/pdf":
+        return {"type": "input_file", "file_url": part.uri}
+    if is_text(part):
+        return {"type": "input_text", "text": _as_text(part)}
+    return {"type": "input_file", "filename": part.filename or "file", "file_data": data_uri(part)}
+
+
+def anthropic_media(part: MediaPart) -> dict[str, Any]:
+    """A content block of messages. Raises ValueError."""
+    image = part.media_type.startswith("image/")
+    if image or part.media_type == "application/pdf":
+        kind = "image" if image else "document"
+        if part.uri:
             return {"type": kind, "source": {"type": "url", "url": part.uri}}
-        return {"type": "text", "text": _as_text(part)}
-    if kind == "image" or part.media_type == "application/pdf":
-        data = base64.b64encode(part.data).decode()
-        source = {"type": "base64", "media_type": part.media_type, "data": data}
+        source = {"type": "base64", "media_type": part.media_type, "data": _base64(part)}
         block: dict[str, Any] = {"type": kind, "source": source}
-        if kind == "document" and part.filename:
+        if part.filename and not image:
             block["title"] = part.filename
         return block
     if is_text(part):
         return {"type": "text", "text": _as_text(part)}
-    return {"type": "text", "text": f"[{part.filename or 'file'}: {part.media_type}, {len(part.data)} bytes]"}
+    raise _unsaid(part)
+
+
+def gemini_media(part: MediaPart) -> dict[str, Any]:
+    """A part of contents."""
+    if part.uri:
+        return {"fileData": {"mimeType": part.media_type, "fileUri": part.uri}}
+    return {"inlineData": {"mimeType": part.media_type, "data": _base64(part)}}
+
+
+def _base64(part: MediaPart) -> str:
+    return base64.b64encode(part.data).decode()
+
+
+def _as_text(part: MediaPart) -> str:
+    return f"<file name={part.filename or 'file'!r}>\n{part.data.decode('utf-8', 'replace')}\n</file>"
+
+
+def _unsaid(part: MediaPart) -> ValueError:
+    return ValueError(f"there are no words for {part.media_type} there")

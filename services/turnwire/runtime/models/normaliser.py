@@ -1,39 +1,22 @@
-"""What all wire formats share: bytes in, the closed union out, one terminal event and nothing after it.
+"""What all wire formats share: bytes in, cut anywhere, and the events that they complete out.
 
-A normaliser does no I/O and reads no clock. Tool calls come whole, right before `Finish`, and only if the
-stream ended well, so that no call of a broken answer is ever executed.
+A normaliser does no I/O and reads no clock.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, TypeVar
 
 import msgspec
 
-from turnwire.core.text import cut, repair
-from turnwire.extend.llm import (
-    FailureKind,
-    Finish,
-    FinishReason,
-    LlmEvent,
-    ReasoningDelta,
-    StreamFailure,
-    TextDelta,
-    TokenUsage,
-    UsageSnapshot,
-)
-from turnwire.runtime.models.calls import ToolCalls
-from turnwire.runtime.models.failures import MAX_PARTIAL_BYTES, error_failure, failure_of
+from turnwire.extend.llm import FailureKind, LlmEvent
+from turnwire.runtime.models.assembler import Assembler
 from turnwire.runtime.models.sse import LineSplitter, data_of
-from turnwire.runtime.models.text import DeltaJoiner, split_delta
-from turnwire.runtime.models.think import ThinkSplitter
 
-__all__ = ["MAX_REPLAY_BYTES", "Normaliser", "lenient_json", "shaped"]
-
-MAX_REPLAY_BYTES = 512 * 1024
+__all__ = ["Normaliser", "lenient_json", "shaped"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,37 +47,15 @@ def shaped(found: Any, shape: type[_Shape]) -> _Shape:
         raise ValueError(str(error)) from error
 
 
-class Normaliser(ABC):
-    """Reads one answer of one provider.
+class Normaliser(Assembler):
+    """Reads one answer of one provider. The arguments are those of the assembler."""
 
-    Args:
-        provider: the name that failures carry.
-        think: splits think tags out of the text, or None to leave them.
-        null_finish_ok: whether an answer that ends without finish reason and end marker is whole.
-    """
-
-    def __init__(
-        self, provider: str, *, think: ThinkSplitter | None = None, null_finish_ok: bool = False
-    ) -> None:
-        self.provider = provider
-        self._null_finish_ok = null_finish_ok
-        self._think = think
+    def __init__(self, provider: str, **options: Any) -> None:
+        super().__init__(provider, **options)
         self._lines = LineSplitter()
         self._pending: list[bytes] = []
         self._bare = False
         self._error_event = False
-        self._texts: list[str] = []
-        self._split_at = 0
-        self._text_joiner = DeltaJoiner()
-        self._reasoning_joiner = DeltaJoiner()
-        # True while a text delta can only pass unchanged, which is what the fast paths ask.
-        self._plain = think is None or think.idle
-        self._calls = ToolCalls()
-        self._usage_fields: dict[str, Any] = {}
-        self._usage = TokenUsage()
-        self._reason = ""
-        self._refusal: list[str] = []
-        self.ended = False
 
     # --- the two calls of the contract -------------------------------------------------------------------
 
@@ -117,34 +78,6 @@ class Normaliser(ABC):
             self._end(out, marked=False)
         return out
 
-    def fail(self, failure: StreamFailure) -> list[LlmEvent]:
-        """The transport failed: return the held text and `failure` with the text so far."""
-        out: list[LlmEvent] = []
-        if not self.ended:
-            self._flush_text(out)
-            self.ended = True
-            out.append(
-                failure_of(
-                    failure.kind,
-                    failure.message,
-                    provider=failure.provider or self.provider,
-                    status_code=failure.status_code,
-                    retry_after=failure.retry_after_seconds,
-                    retryable=failure.retryable,
-                    partial=self.partial(),
-                )
-            )
-        return out
-
-    @property
-    def reasoned(self) -> bool:
-        """Whether the provider has said why it stopped, so that nothing but the end mark can be missing."""
-        return bool(self._reason)
-
-    def partial(self) -> str:
-        """The text so far, at most 256 KiB of it."""
-        return cut("".join(self._texts), MAX_PARTIAL_BYTES)
-
     # --- what a format defines ---------------------------------------------------------------------------
 
     @abstractmethod
@@ -154,18 +87,6 @@ class Normaliser(ABC):
     @abstractmethod
     def _payload(self, payload: bytes, out: list[LlmEvent]) -> None:
         """Take one payload off the fast path. Raises ValueError where it is not JSON."""
-
-    @abstractmethod
-    def _finish_reason(self) -> FinishReason | None:
-        """The provider's reason in our words; None where it says itself that the answer broke off."""
-
-    @abstractmethod
-    def _token_usage(self, fields: dict[str, Any]) -> TokenUsage:
-        """The provider's counts as disjoint ones."""
-
-    def _replay(self) -> list[Any]:
-        """Blocks to send back with this answer."""
-        return []
 
     # --- lines -------------------------------------------------------------------------------------------
 
@@ -212,97 +133,3 @@ class Normaliser(ABC):
                     "model.event_malformed", extra={"provider": self.provider, "bytes": len(payload)}
                 )
                 self._fail(FailureKind.SERVER, "the provider sent an event that cannot be read", out)
-
-    # --- text --------------------------------------------------------------------------------------------
-
-    def _text(self, text: str, out: list[LlmEvent]) -> None:
-        """Emit text by all the rules."""
-        self._split(self._text_joiner.feed(text), out)
-        self._plain = not self._text_joiner.pending and (self._think is None or self._think.idle)
-
-    def _split(self, text: str, out: list[LlmEvent]) -> None:
-        if self._think is None:
-            self._emit_text(text, out)
-            return
-        before = self._texts[-1][-1] if len(self._texts) > self._split_at else ""
-        for reasoning, piece in self._think.feed(text, before):
-            (self._emit_reasoning if reasoning else self._emit_text)(piece, out)
-        self._split_at = len(self._texts)
-
-    def _emit_text(self, text: str, out: list[LlmEvent]) -> None:
-        if text:
-            self._texts.append(text)
-            out.extend(TextDelta(piece) for piece in split_delta(text))
-
-    def _reasoning(self, text: str, out: list[LlmEvent]) -> None:
-        self._emit_reasoning(self._reasoning_joiner.feed(text), out)
-
-    @staticmethod
-    def _emit_reasoning(text: str, out: list[LlmEvent]) -> None:
-        if text:
-            out.extend(ReasoningDelta(piece) for piece in split_delta(text))
-
-    def _flush_text(self, out: list[LlmEvent]) -> None:
-        self._emit_reasoning(self._reasoning_joiner.flush(), out)
-        self._split(self._text_joiner.flush(), out)
-        if self._think is not None:
-            for reasoning, piece in self._think.flush():
-                (self._emit_reasoning if reasoning else self._emit_text)(piece, out)
-
-    # --- usage -------------------------------------------------------------------------------------------
-
-    def _take_usage(self, fields: Any, out: list[LlmEvent]) -> None:
-        """The last report wins, field by field; a report of nothing at all is no report."""
-        if not isinstance(fields, dict):
-            return
-        self._usage_fields.update((name, value) for name, value in fields.items() if value is not None)
-        usage = self._token_usage(self._usage_fields)
-        whole = usage.input_tokens + usage.cache_read_tokens + usage.cache_creation_tokens
-        if usage != self._usage and whole + usage.output_tokens > 0:
-            self._usage = usage
-            out.append(UsageSnapshot(usage))
-
-    # --- the end -----------------------------------------------------------------------------------------
-
-    def _fail(self, kind: FailureKind, message: str, out: list[LlmEvent]) -> None:
-        out.extend(self.fail(failure_of(kind, message, provider=self.provider)))
-
-    def _fail_with(self, error: Any, out: list[LlmEvent]) -> None:
-        out.extend(self.fail(error_failure(error, provider=self.provider)))
-
-    def _end(self, out: list[LlmEvent], *, marked: bool) -> None:
-        reason = self._finish_reason()
-        if reason is None:
-            self._fail(FailureKind.SERVER, f"the provider broke off the answer ({self._reason})", out)
-            return
-        if not self._reason and not marked and not self._null_finish_ok_here():
-            self._fail(FailureKind.INCOMPLETE, "the stream ended without a finish reason or end marker", out)
-            return
-        self._flush_text(out)
-        self.ended = True
-        calls = self._calls.complete()
-        out.extend(calls)
-        refusal = repair("".join(self._refusal))
-        if refusal and reason in (FinishReason.STOP, FinishReason.OTHER, FinishReason.CONTENT_FILTER):
-            reason = FinishReason.REFUSAL
-        if calls and reason is FinishReason.STOP:
-            reason = FinishReason.TOOL_CALLS
-        if not calls and reason is FinishReason.TOOL_CALLS:
-            reason = FinishReason.STOP if self._texts else FinishReason.OTHER
-        out.append(Finish(reason, repair(self._reason)[:200], self._replay_json(), refusal))
-
-    def _null_finish_ok_here(self) -> bool:
-        return self._null_finish_ok and bool(self._texts or len(self._calls))
-
-    def _replay_json(self) -> str:
-        blocks = self._replay()
-        if not blocks:
-            return ""
-        try:
-            text = json.dumps(blocks, ensure_ascii=True, separators=(",", ":"))
-        except RecursionError:
-            text = " " * (MAX_REPLAY_BYTES + 1)
-        if len(text) <= MAX_REPLAY_BYTES:
-            return text
-        logger.warning("model.replay_dropped", extra={"provider": self.provider, "bytes": len(text)})
-        return ""

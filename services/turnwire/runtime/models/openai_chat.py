@@ -87,10 +87,37 @@ _REASONS = {
 _BROKEN = frozenset({"error", "abort", "cancelled", "insufficient_system_resource", "network_error"})
 
 
+class _Detail:
+    """One entry of `reasoning_details` that arrives in pieces; its texts are joined once."""
+
+    __slots__ = ("_fields", "_texts")
+
+    def __init__(self, piece: dict[str, Any]) -> None:
+        self._fields = {"type": piece.get("type")}
+        self._texts: dict[str, list[str]] = {}
+
+    def continued_by(self, piece: dict[str, Any]) -> bool:
+        """Whether a piece belongs to this entry."""
+        same = all(self._fields.get(name) == piece.get(name) for name in ("type", "index"))
+        return same and "data" not in piece
+
+    def add(self, piece: dict[str, Any]) -> None:
+        """Take a piece in."""
+        for name, value in piece.items():
+            if name in ("text", "summary") and isinstance(value, str):
+                self._texts.setdefault(name, []).append(value)
+            elif value is not None:
+                self._fields[name] = value
+
+    def whole(self) -> dict[str, Any]:
+        """The entry as it goes back."""
+        return self._fields | {name: "".join(pieces) for name, pieces in self._texts.items()}
+
+
 class OpenAiChatNormaliser(Normaliser):
     """Reads one chat completion."""
 
-    _details: list[dict[str, Any]] | None = None
+    _details: list[_Detail] | None = None
 
     def _read(self, lines: list[bytes], out: list[LlmEvent]) -> None:
         decode, tags, keep, emit = _decode, self._think is not None, self._texts.append, out.append
@@ -233,17 +260,14 @@ class OpenAiChatNormaliser(Normaliser):
             text = piece.get("text") or piece.get("summary")
             if isinstance(text, str) and not quiet:
                 self._reasoning(text, out)
-            last = self._details[-1] if self._details else {}
-            same = last.get("type") == piece.get("type") and last.get("index") == piece.get("index")
-            if same and "data" not in piece:
-                _merge(last, piece)
-            else:
-                self._details.append(dict(piece))
+            last = self._details[-1] if self._details else None
+            if last is None or not last.continued_by(piece):
+                last = _Detail(piece)
+                self._details.append(last)
+            last.add(piece)
 
     def _replay(self) -> list[Any]:
-        details = self._details or []
-        needed = any(piece.get("signature") or piece.get("data") for piece in details)
-        blocks: list[Any] = list(details) if needed else []
+        blocks: list[Any] = [detail.whole() for detail in self._details or ()]
         for position, call in enumerate(self._calls):
             if call.extra is not None:
                 blocks.append(_extra_block(position, call))
@@ -274,11 +298,3 @@ class OpenAiChatNormaliser(Normaliser):
 
 def _extra_block(position: int, call: OpenCall) -> dict[str, Any]:
     return {"type": "tool_call.extra", "position": position, "extra_content": call.extra}
-
-
-def _merge(into: dict[str, Any], piece: dict[str, Any]) -> None:
-    for name, value in piece.items():
-        if name in ("text", "summary") and isinstance(value, str):
-            into[name] = (into.get(name) or "") + value
-        elif value is not None:
-            into[name] = value

@@ -2,11 +2,12 @@
 
 The caller guarantees strict pairing: each assistant message with calls is followed by one tool message per
 call. Images of tool results follow the last result of their group, as tool messages hold text only.
-`metadata` of the request is ours and is not sent.
+Of the `metadata` of the request only a hash of `thread` is sent, as a key of the prompt cache.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from functools import lru_cache
@@ -26,12 +27,25 @@ from turnwire.extend.llm import (
     UserMessage,
 )
 from turnwire.runtime.models.arguments import check_arguments
-from turnwire.runtime.models.media import openai_media, tool_id
+from turnwire.runtime.models.media import chat_media, tool_id
 from turnwire.runtime.models.settings import ProviderProfile
 
-__all__ = ["encode_chat", "is_strict", "json_object", "raw_object", "replay_blocks", "sendable_arguments"]
+__all__ = [
+    "cache_key",
+    "encode_chat",
+    "is_strict",
+    "json_object",
+    "raw_object",
+    "replay_blocks",
+    "sendable_arguments",
+]
 
 _encode = msgspec.json.Encoder().encode
+# Keywords that every strict mode knows.
+_STRICT = {
+    *("type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"),
+    *("$ref", "$defs", "title", "description"),
+}
 
 
 def encode_chat(request: ModelRequest, profile: ProviderProfile, *, stream: bool) -> bytes:
@@ -53,7 +67,18 @@ def encode_chat(request: ModelRequest, profile: ProviderProfile, *, stream: bool
     body["stream"] = stream
     if stream and profile.stream_usage:
         body["stream_options"] = {"include_usage": True}
+    body |= cache_key(request, profile)
+    # What grows comes last, so that a request begins with the bytes of the one before.
+    body["messages"] = body.pop("messages")
     return _encode(body)
+
+
+def cache_key(request: ModelRequest, profile: ProviderProfile) -> dict[str, str]:
+    """The field that keeps the requests of a thread where their prompt is cached; empty where none is."""
+    thread = request.metadata.get("thread", "")
+    if not (profile.prompt_cache and profile.cache_key and thread):
+        return {}
+    return {"prompt_cache_key": hashlib.sha256(thread.encode()).hexdigest()[:32]}
 
 
 def _options(body: dict[str, Any], request: ModelRequest, profile: ProviderProfile) -> None:
@@ -90,7 +115,7 @@ def _messages(messages: Iterable[ModelMessage], profile: ProviderProfile) -> lis
 
 def _media_of_results(media: list[MediaPart]) -> dict[str, Any]:
     parts: list[dict[str, Any]] = [{"type": "text", "text": "Files that the tools returned:"}]
-    return {"role": "user", "content": parts + [openai_media(part) for part in media]}
+    return {"role": "user", "content": parts + [chat_media(part) for part in media]}
 
 
 def _message(message: ModelMessage, profile: ProviderProfile) -> dict[str, Any]:
@@ -106,7 +131,7 @@ def _user_content(message: UserMessage) -> str | list[dict[str, Any]]:
     if all(isinstance(part, TextPart) for part in message.parts):
         return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
     return [
-        {"type": "text", "text": part.text} if isinstance(part, TextPart) else openai_media(part)
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else chat_media(part)
         for part in message.parts
     ]
 
@@ -194,13 +219,16 @@ def replay_blocks(replay_json: str) -> list[dict[str, Any]]:
 
 
 def is_strict(schema: Any) -> bool:
-    """Whether every object of the schema is closed and requires all its names, as strict modes demand."""
-    if isinstance(schema, list):
-        return all(map(is_strict, schema))
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" or "properties" in schema:
-        names = set(schema.get("properties") or ())
-        if schema.get("additionalProperties") is not False or names != set(schema.get("required") or ()):
+    """Whether strict modes take a schema: closed objects that require all names, and plain keywords alone."""
+    if not isinstance(schema, dict) or not schema.keys() <= _STRICT:
+        return False
+    properties = schema.get("properties") or {}
+    if schema.get("type") == "object" or properties:
+        if schema.get("additionalProperties") is not False:
             return False
-    return all(map(is_strict, schema.values()))
+        if set(properties) != set(schema.get("required") or ()):
+            return False
+    below = [*properties.values(), *(schema.get("$defs") or {}).values(), *(schema.get("anyOf") or ())]
+    if "items" in schema:
+        below.append(schema["items"])
+    return all(map(is_strict, below))

@@ -154,7 +154,7 @@ class OpenAiResponsesNormaliser(Normaliser):
             if isinstance(given, str) and given != call.arguments():
                 call.replace(given)
                 out.append(call.append(""))
-            self._items.append((item, self._calls.position(call)))
+            self._items.append((item, call.position))
             return
         self._items.append((item, -1))
         if kind == "message":

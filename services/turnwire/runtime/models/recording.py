@@ -26,6 +26,7 @@ from turnwire.runtime.models.dialects import DIALECTS, make_normaliser
 from turnwire.runtime.models.failures import failure_of
 from turnwire.runtime.models.script_events import event_of, json_of
 from turnwire.runtime.models.settings import ProviderProfile
+from turnwire.runtime.ports import RequestRefusal
 
 __all__ = ["FileTap", "RecordedModel", "Recording", "ReplayModel", "read_recordings"]
 
@@ -85,6 +86,10 @@ class RecordedModel(BatchedModel):
         super().__init__(inner.name, inner.provider)
         self._inner = inner
         self._tap = tap
+
+    def refusal(self, request: ModelRequest) -> RequestRefusal | None:
+        """Return why this request cannot be put to the model."""
+        return self._inner.refusal(request)
 
     async def batches(
         self, request: ModelRequest, *, on_sent: OnSent | None, on_wait: OnWait | None

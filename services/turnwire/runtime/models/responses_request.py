@@ -21,8 +21,9 @@ from turnwire.extend.llm import (
     ToolMessage,
     UserMessage,
 )
-from turnwire.runtime.models.media import data_uri, openai_media, tool_id
+from turnwire.runtime.models.media import responses_media, tool_id
 from turnwire.runtime.models.openai_request import (
+    cache_key,
     is_strict,
     json_object,
     raw_object,
@@ -61,6 +62,9 @@ def encode_responses(request: ModelRequest, profile: ProviderProfile, *, stream:
     body["store"] = False
     body["include"] = ["reasoning.encrypted_content"]
     body["stream"] = stream
+    body |= cache_key(request, profile)
+    # What grows comes last, so that a request begins with the bytes of the one before.
+    body["input"] = body.pop("input")
     return _encode(body)
 
 
@@ -103,14 +107,7 @@ def _items(message: ModelMessage, profile: ProviderProfile) -> list[Any]:
 def _part(part: TextPart | MediaPart) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "input_text", "text": part.text}
-    if part.media_type.startswith("image/"):
-        return {"type": "input_image", "image_url": data_uri(part)}
-    content = openai_media(part)
-    if content["type"] == "file":
-        return {"type": "input_file", **content["file"]}
-    if content["type"] == "text":
-        return {"type": "input_text", "text": content["text"]}
-    return content
+    return responses_media(part)
 
 
 def _answer(message: AssistantMessage) -> list[Any]:

@@ -47,7 +47,8 @@ class Claimant:
 class Claimed:
     """A claim: what the turn was admitted with, its epoch, the next free sequence, the claim's own page.
 
-    `first` tells that the turn's message is all that the thread holds. `time_left` is in seconds.
+    `first` tells that the turn's message, `input_message`, is all that the thread holds. `time_left` is in
+    seconds.
     """
 
     key: TurnKey
@@ -59,6 +60,7 @@ class Claimed:
     next_sequence: int
     page: bytes
     first: bool = False
+    input_message: str = ""
     time_left: float | None = None
     resumption: Resumption | None = None
     stop: StopNote | None = None
@@ -99,7 +101,7 @@ def begin(db: Connection, start: Start, encode_page: EncodePage, now: int) -> Cl
     if start.position:
         values = (start.position, start.message_id, key.turn_id, MessageOrigin.REQUEST.value, now, now)
         db.execute(_INSERT_MESSAGE, (*place, *values, start.version, start.version))
-        for index, part in enumerate(start.spec.parts):
+        for index, part in enumerate(start.spec.said):
             db.execute(_INSERT_PART, (*place, start.message_id, index, *part_values(ContentPart(part))))
     return Claimed(
         key,
@@ -111,6 +113,7 @@ def begin(db: Connection, start: Start, encode_page: EncodePage, now: int) -> Cl
         start.first_sequence + len(events),
         page,
         first=start.position == 1,
+        input_message=start.message_id,
         time_left=start.timeout or None,
     )
 

@@ -15,6 +15,7 @@ import msgspec
 from turnwire.core.ids import mint_id
 from turnwire.extend.events import EpisodeKind, StepReset, TurnEvent, TurnResumed
 from turnwire.runtime.domain.admission import StopNote
+from turnwire.runtime.domain.resumption import OpenAttempt
 from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnSpec
 from turnwire.runtime.store import actions
 from turnwire.runtime.store.claimed import Claimant, Claimed, Start, begin, insert_page
@@ -214,7 +215,8 @@ def _claim_live(
     # A turn that was handed over belongs to nobody; only a death counts.
     died = turn.state == "running" and held.owner != ""
     if died and turn.recoveries + 1 >= MAX_DEATHS:
-        return Claim(ended=(key, end_left(db, key, EXHAUSTED, by.encode_page)), more=True)
+        void = _void(open_attempt_of(db, key, turn.transcript_sequence, by.read_tail))
+        return Claim(ended=(key, end_left(db, key, EXHAUSTED, by.encode_page, void)), more=True)
     return Claim(_resume(db, key, turn, by, now, note, int(died)), more=True)
 
 
@@ -235,8 +237,7 @@ def _resume(
     attempt = open_attempt_of(db, key, turn.transcript_sequence, by.read_tail)
     # Whoever answered, or the time that ran out, is told before the turn goes on.
     events: list[TurnEvent] = [*actions.expire(db, key, now), TurnResumed(episode, kind, epoch)]
-    if attempt.first_llm:
-        events.append(StepReset(attempt.first_llm, attempt.last_llm, "recovery"))
+    events += _void(attempt)
     page = by.encode_page(key, turn.next_sequence, events)
     insert_page(db, key, turn.next_sequence, len(events), page)
     following = turn.next_sequence + len(events)
@@ -256,6 +257,11 @@ def _resume(
         resumption=resumption_of(db, standing, attempt),
         stop=note,
     )
+
+
+def _void(attempt: OpenAttempt) -> Sequence[StepReset]:
+    """Return what takes back the model output that belongs to no committed step: no message holds it."""
+    return [StepReset(attempt.first_llm, attempt.last_llm, "recovery")] if attempt.first_llm else []
 
 
 def claimable(db: Connection, limit: int, mine: str = "") -> Sequence[ThreadKey]:

@@ -42,6 +42,7 @@ _CONTENT = (
     ("messages", "position"),
     ("actions", "turn_id, action_id"),
     ("history_rewrites", "rewrite_id"),
+    ("compactions", "compaction_id"),
 )
 
 

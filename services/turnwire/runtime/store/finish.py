@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from turnwire.extend.events import TurnFinished
+from turnwire.extend.events import TurnFinished, TurnState
 from turnwire.runtime.domain.admission import AppliedCommand
 from turnwire.runtime.domain.turn import TurnKey
 from turnwire.runtime.store.actions import close_statement
 from turnwire.runtime.store.rows import encode
 from turnwire.storage.units import Statement
 
-__all__ = ["finish_statements"]
+__all__ = ["finish_statements", "unstorable"]
 
 # A turn that ends is a change that can be seen, and so is the one before it: that of its open message, or of
 # the queue. One that was still queued leaves the thread to whoever has it.
@@ -82,3 +82,16 @@ def finish_statements(
         for c in applied
     )
     return statements
+
+
+def unstorable(event: TurnFinished) -> TurnFinished:
+    """Return how a turn ends of which something could not be stored."""
+    return TurnFinished(
+        state=TurnState.FAILED,
+        stop_reason="error",
+        elapsed=event.elapsed,
+        steps=event.steps,
+        usage=event.usage,
+        error_reason="INTERNAL",
+        error_text="a part of the turn could not be stored",
+    )

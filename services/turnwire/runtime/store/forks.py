@@ -17,6 +17,7 @@ from turnwire.core.ids import mint_id
 from turnwire.runtime.domain.rewrites import ForkCommand
 from turnwire.runtime.domain.thread import ThreadRow
 from turnwire.runtime.domain.turn import ThreadKey
+from turnwire.runtime.store.compactions import COPY as COPY_COMPACTIONS
 from turnwire.runtime.store.queries import get_thread
 from turnwire.runtime.store.rows import without_handles
 from turnwire.storage.units import Connection
@@ -90,7 +91,7 @@ def fork_thread(db: Connection, command: ForkCommand) -> ThreadRow:
             f"{copy.name} is or was in use: choose another id", reason="THREAD_ID_USED", thread=copy.name
         )
     place = (copy.thread_id, thread.scope, thread.thread_id, position)
-    for statement in (_MESSAGES, _PARTS, _CALLS):
+    for statement in (_MESSAGES, _PARTS, _CALLS, COPY_COMPACTIONS):
         db.execute(statement, place)
     _drop_handles(db, copy)
     db.execute(

@@ -10,20 +10,25 @@ from dataclasses import replace
 from turnwire.extend.actions import Action, ActionState
 from turnwire.extend.events import (
     ActionResolved,
+    Compacted,
+    MessageOrigin,
     ToolCallFinished,
     ToolCallStarted,
     ToolOutcome,
     TurnEvent,
     TurnFinished,
-    TurnState,
+    UsageSummary,
 )
 from turnwire.runtime.domain.admission import AppliedCommand
-from turnwire.runtime.domain.message import CallPart, StoredPart
+from turnwire.runtime.domain.compaction import Compaction
+from turnwire.runtime.domain.message import CallPart, ContentPart, StoredPart
 from turnwire.runtime.domain.resumption import CallState, Progress, Resumption
+from turnwire.runtime.domain.turn import InputPart
 from turnwire.runtime.ports import OwnerLost
 from turnwire.runtime.store import suspension
 from turnwire.runtime.store.actions import insert_statements, void_statement
-from turnwire.runtime.store.finish import finish_statements
+from turnwire.runtime.store.compactions import compaction_statements
+from turnwire.runtime.store.finish import finish_statements, unstorable
 from turnwire.runtime.store.log import TurnLog
 from turnwire.runtime.store.rows import call_extra, encode, part_values
 from turnwire.storage.units import Statement, UnitFenced, UnitRejected
@@ -42,6 +47,17 @@ _OPEN_MESSAGE = (
     " update_time, create_version, change_version) SELECT scope, thread_id, next_position - 1, ?,"
     " 'assistant', ?, 'open', ?, ?, version, version FROM threads WHERE scope = ? AND thread_id = ?"
 )
+_CLOSE_MESSAGE = (
+    "UPDATE messages SET status = 'final', update_time = ?, change_version = (SELECT t.version FROM threads t"
+    " WHERE t.scope = messages.scope AND t.thread_id = messages.thread_id)"
+    " WHERE scope = ? AND thread_id = ? AND message_id = ? AND status = 'open'"
+)
+_ADD_MESSAGE = (
+    "INSERT INTO messages (scope, thread_id, position, message_id, role, turn_id, status, origin,"
+    " create_time, update_time, create_version, change_version)"
+    " SELECT scope, thread_id, next_position - 1, ?, 'user', ?, 'final', ?, ?, ?, version, version"
+    " FROM threads WHERE scope = ? AND thread_id = ?"
+)
 _TOUCH_MESSAGE = (
     "UPDATE messages SET change_version = (SELECT t.version FROM threads t WHERE t.scope = messages.scope"
     " AND t.thread_id = messages.thread_id) WHERE scope = ? AND thread_id = ? AND message_id = ?"
@@ -58,6 +74,9 @@ _CALL = (
 _STEP = (
     "UPDATE turns SET step = ?, transcript_sequence = ?, progress = ?, recoveries = 0"
     " WHERE scope = ? AND thread_id = ? AND turn_id = ?"
+)
+_TAKEN_IN = (
+    "UPDATE turns SET transcript_sequence = ?, progress = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
 )
 _HELD = "UPDATE turns SET transcript_sequence = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?"
 _START_CALL = (
@@ -84,6 +103,8 @@ class Journal:
         self._message_id = ""
         self._message_open = False
         self._part_index = 0
+        # As it was committed last.
+        self._progress = Progress()
         # Calls with the sequences of their intent and of their result (0 = none): durable when committed.
         self._calls: dict[str, tuple[CallPart, int, int]] = {}
         # Open actions with the sequences of their ActionRequired and of their end by this journal (0 = none).
@@ -116,6 +137,7 @@ class Journal:
 
     def resume(self, resumption: Resumption) -> None:
         """Go on where an earlier episode stopped: its open message, its calls and what it asked."""
+        self._progress = resumption.progress
         self._message_id = resumption.message_id
         self._message_open = bool(resumption.message_id)
         self._part_index = resumption.part_index
@@ -144,9 +166,38 @@ class Journal:
             if isinstance(part, CallPart):
                 self._calls[part.call_id] = (part, held, held if part.outcome is not None else 0)
         statements.extend(self._insert_actions(actions, held))
+        self._progress = progress or Progress()
         encoded = encode(progress) if progress is not None else "{}"
         step = parts[0].step if parts else self._step
         statements.append(Statement(_STEP, (step, held, encoded, *self._place, self.key.turn_id)))
+        self.log.stage(statements, events)
+
+    def take_in(
+        self,
+        message_id: str,
+        origin: MessageOrigin,
+        parts: Sequence[InputPart],
+        events: Sequence[TurnEvent],
+        *,
+        progress: Progress,
+    ) -> None:
+        """Hand in a user message that is added to the turn after a settled step."""
+        now = time.time_ns()
+        statements: list[Statement] = []
+        if self._message_open:
+            # A change of its own for each row, so that a watcher may stop between the two.
+            statements.append(Statement(_BUMP, self._place))
+            statements.append(Statement(_CLOSE_MESSAGE, (now, *self._place, self._message_id), 1))
+            self._message_open = False
+        statements.append(Statement(_TAKE_POSITION, self._place))
+        added = (message_id, self.key.turn_id, origin.value, now, now, *self._place)
+        statements.append(Statement(_ADD_MESSAGE, added, 1))
+        for index, part in enumerate(parts):
+            place = (*self._place, message_id, index)
+            statements.append(Statement(_PART, (*place, *part_values(ContentPart(part)))))
+        held = self.log.next_sequence + len(events) - 1
+        self._progress = progress
+        statements.append(Statement(_TAKEN_IN, (held, encode(progress), *self._place, self.key.turn_id)))
         self.log.stage(statements, events)
 
     def _enter(self, parts: Sequence[StoredPart]) -> list[Statement]:
@@ -202,6 +253,11 @@ class Journal:
             if action.state is ActionState.OPEN:
                 self._actions[action.name] = (action, held, 0)
         return statements
+
+    def compact(self, made: Compaction, usage: UsageSummary, event: Compacted) -> None:
+        """Hand in a summary of the older part of the thread; `usage` is what the turn has used with it."""
+        self._progress = replace(self._progress, usage=usage)
+        self.log.stage(compaction_statements(self.key, made, encode(self._progress)), [event])
 
     def ask_again(
         self, voided: Sequence[Action], asked: Sequence[Action], events: Sequence[TurnEvent]
@@ -301,7 +357,7 @@ class Journal:
         except UnitRejected:
             self.log.begin_anew()
             self._close_calls()
-            await self._commit_end(_unstorable(event), "error", ())
+            await self._commit_end(unstorable(event), "error", ())
         self._on_leave()
 
     def _close_calls(self) -> None:
@@ -334,15 +390,3 @@ class Journal:
         statements = finish_statements(self.key, event, interrupted_reason, applied, self.log.next_sequence)
         self.log.stage(statements, [event])
         await self.log.flush()
-
-
-def _unstorable(event: TurnFinished) -> TurnFinished:
-    return TurnFinished(
-        state=TurnState.FAILED,
-        stop_reason="error",
-        elapsed=event.elapsed,
-        steps=event.steps,
-        usage=event.usage,
-        error_reason="INTERNAL",
-        error_text="a part of the turn could not be stored",
-    )

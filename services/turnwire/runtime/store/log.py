@@ -44,6 +44,8 @@ MAX_PAGE_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 1024 * 1024
 # Committed pages kept in memory for readers that keep up; others read them back.
 MAX_KEPT_BYTES = 128 * 1024
+# A page of one short event takes more room as an object than its bytes do.
+MAX_KEPT_PAGES = 64
 # How long an event of `emit_soon` waits alone.
 _SOON_SECONDS = 0.05
 # Events between two looks at how much waits uncommitted.
@@ -328,7 +330,7 @@ class TurnLog:
         for page in pages:
             self.pages.append(page)
             self._kept_bytes += len(page[2])
-        while self._kept_bytes > MAX_KEPT_BYTES and len(self.pages) > 1:
+        while len(self.pages) > MAX_KEPT_PAGES or (self._kept_bytes > MAX_KEPT_BYTES and len(self.pages) > 1):
             self._kept_bytes -= len(self.pages.popleft()[2])
         self.wake()
         if changed and self._on_change is not None:

@@ -206,6 +206,7 @@ class Ownership:
             claimed.resumption,
             claimed.first,
             claimed.stop,
+            input_message=claimed.input_message,
         )
 
     def _new_log(self, key: TurnKey, epoch: int, next_sequence: int) -> TurnLog:

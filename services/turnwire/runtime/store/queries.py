@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from turnwire.core.errors import Expired, NotFound
 from turnwire.extend.events import TurnState
 from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import ThreadRow
-from turnwire.runtime.domain.turn import ThreadKey, TurnKey, TurnRow
+from turnwire.runtime.domain.turn import TaskSpec, ThreadKey, TurnKey, TurnRow
 from turnwire.runtime.store.actions import open_actions
 from turnwire.runtime.store.rows import THREAD_COLUMNS, TURN_COLUMNS, load_messages, thread_row, turn_row
 from turnwire.storage.units import Connection
@@ -24,6 +26,7 @@ __all__ = [
     "cancelled_by",
     "events_expired",
     "get_thread",
+    "asked_turn",
     "get_turn",
     "list_messages",
     "list_queue",
@@ -40,6 +43,21 @@ __all__ = [
 MAX_PAGE_BYTES = 1024 * 1024
 
 _FROM_TURNS = "FROM turns t JOIN turn_heads h ON h.scope = t.scope AND h.turn_id = t.turn_id"
+
+
+class _Task(msgspec.Struct):
+    description: str
+    expected_output: str = ""
+
+
+class _Asked(msgspec.Struct):
+    """What is read of a stored spec, without the files in it."""
+
+    task: _Task | None = None
+    response_schema_json: str = ""
+
+
+_asked = msgspec.json.Decoder(_Asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,23 @@ def get_turn(db: Connection, key: TurnKey) -> TurnRow:
     if row is None:
         raise NotFound(f"there is no {key.name}", reason="TURN_NOT_FOUND", turn=key.name)
     return _with_actions(db, turn_row(row))
+
+
+def asked_turn(db: Connection, key: TurnKey) -> TurnRow:
+    """Read a turn with the task and the schema that it was given. Raises NotFound (TURN_NOT_FOUND)."""
+    turn = get_turn(db, key)
+    (spec,) = db.execute(
+        "SELECT spec FROM turns WHERE scope = ? AND thread_id = ? AND turn_id = ?",
+        (key.scope, key.thread_id, key.turn_id),
+    ).fetchone()
+    asked = _asked.decode(spec)
+    found = asked.task
+    task = (
+        TaskSpec(description=found.description, expected_output=found.expected_output)
+        if found is not None
+        else None
+    )
+    return replace(turn, task=task, response_schema_json=asked.response_schema_json)
 
 
 def _with_actions(db: Connection, turn: TurnRow) -> TurnRow:

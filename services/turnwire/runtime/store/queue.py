@@ -15,7 +15,7 @@ __all__ = ["update_queued_turn"]
 
 
 def update_queued_turn(db: Connection, key: TurnKey, etag: str, parts: Sequence[InputPart]) -> TurnRow:
-    """Give a turn that waits another input.
+    """Give a turn that waits another input; of a task nothing stays.
 
     The fingerprint of the request that made the turn stays: its repeat still joins the turn.
 
@@ -49,7 +49,7 @@ def update_queued_turn(db: Connection, key: TurnKey, etag: str, parts: Sequence[
     (spec,) = db.execute(
         "SELECT spec FROM turns WHERE scope = ? AND thread_id = ? AND turn_id = ?", (*place, key.turn_id)
     ).fetchone()
-    changed = TurnSpec.model_validate_json(spec).model_copy(update={"parts": tuple(parts)})
+    changed = TurnSpec.model_validate_json(spec).model_copy(update={"parts": tuple(parts), "task": None})
     db.execute(
         "UPDATE turns SET spec = ?, change_version = ? WHERE scope = ? AND thread_id = ? AND turn_id = ?",
         (changed.canonical_json(), version, *place, key.turn_id),

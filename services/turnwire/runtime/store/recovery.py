@@ -82,10 +82,13 @@ EXHAUSTED = Loss(
 )
 
 
-def end_left(db: Connection, key: TurnKey, loss: Loss, encode_page: EncodePage) -> tuple[int, int, bytes]:
+def end_left(
+    db: Connection, key: TurnKey, loss: Loss, encode_page: EncodePage, before: Sequence[TurnEvent] = ()
+) -> tuple[int, int, bytes]:
     """End a running turn without a runner, with a result for each open call; returns the page.
 
-    The thread's row is locked. A new epoch refuses whatever the former runner still has under way.
+    The thread's row is locked. A new epoch refuses whatever the former runner still has under way. `before`
+    are events that come first.
     """
     place = (key.scope, key.thread_id)
     db.execute("UPDATE threads SET epoch = epoch + 1 WHERE scope = ? AND thread_id = ?", place)
@@ -112,7 +115,7 @@ def end_left(db: Connection, key: TurnKey, loss: Loss, encode_page: EncodePage) 
         error_reason=loss.error_reason,
         error_text=loss.text,
     )
-    events: Sequence[TurnEvent] = [*calls, end]
+    events: Sequence[TurnEvent] = [*before, *calls, end]
     page = end_turn(db, key, first, events, end, "error", (), encode_page)
     return first, first + len(events) - 1, page
 

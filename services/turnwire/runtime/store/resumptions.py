@@ -58,6 +58,7 @@ def resumption_of(db: Connection, standing: Standing, attempt: OpenAttempt) -> R
         settled=attempt.settled,
         message_id=message_id,
         part_index=_next_part(db, key, message_id) if message_id else 0,
+        answer_id=message_id or _last_answer(db, key),
         calls=_calls(db, key, standing.step) if standing.step else (),
         last_text=_last_text(db, key),
         progress=Progress() if standing.progress == "{}" else _progress.decode(standing.progress),
@@ -68,6 +69,15 @@ def resumption_of(db: Connection, standing: Standing, attempt: OpenAttempt) -> R
 def _open_message(db: Connection, key: TurnKey) -> str:
     row = db.execute(
         f"SELECT message_id FROM messages WHERE {_OF_TURN} AND status = 'open'",
+        (key.scope, key.thread_id, key.turn_id),
+    ).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def _last_answer(db: Connection, key: TurnKey) -> str:
+    row = db.execute(
+        f"SELECT message_id FROM messages WHERE {_OF_TURN} AND role = 'assistant'"
+        " ORDER BY position DESC LIMIT 1",
         (key.scope, key.thread_id, key.turn_id),
     ).fetchone()
     return "" if row is None else str(row[0])

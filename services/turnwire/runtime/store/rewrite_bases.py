@@ -17,6 +17,8 @@ __all__ = ["find_rewrite", "missing_thread", "study"]
 
 _OF_THREAD = "scope = ? AND thread_id = ?"
 _OF_TURN = f"{_OF_THREAD} AND turn_id = ?"
+# A user message that a running turn took in.
+_ADDED = "origin IN ('steer', 'reminder', 'continuation', 'inbox')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +117,47 @@ def _regenerated(db: Connection, command: RewriteCommand) -> _Target:
     thread = command.thread
     wanted = ("m.message_id = ?", (command.message,)) if command.message else ("1 = 1", ())
     row = db.execute(
-        f"SELECT m.position, m.message_id FROM messages m WHERE {_OF_THREAD} AND m.role = 'assistant'"
+        "SELECT m.position, m.message_id, m.turn_id FROM messages m"
+        f" WHERE {_OF_THREAD} AND m.role = 'assistant'"
         f" AND m.visibility = 'visible' AND {wanted[0]} ORDER BY m.position DESC LIMIT 1",
         (thread.scope, thread.thread_id, *wanted[1]),
     ).fetchone()
     if row is None:
         _missing_message(thread, command.message, "no visible answer")
-    position, message_id = row
+    first = _begin_of_answer(db, thread, row[0], row[2])
     said = db.execute(
-        f"SELECT message_id, turn_id FROM messages WHERE {_OF_THREAD} AND role = 'user'"
-        " AND visibility = 'visible' AND position < ? ORDER BY position DESC LIMIT 1",
-        (thread.scope, thread.thread_id, position),
+        f"SELECT message_id, turn_id, role FROM messages WHERE {_OF_THREAD} AND visibility = 'visible'"
+        f" AND NOT {_ADDED} AND position < ? ORDER BY position DESC LIMIT 1",
+        (thread.scope, thread.thread_id, first),
     ).fetchone()
-    if said is None:
-        _missing_message(thread, message_id, "no visible user message before the answer")
+    # Behind another answer it is that one's question, and its own is hidden.
+    if said is None or said[2] != "user":
+        _missing_message(thread, row[1], "no visible user message before the answer")
     spec, agent = _spec_of_turn(db, thread, said[1])
-    return _Target(position, said[0], spec, agent)
+    return _Target(first, said[0], spec, agent)
+
+
+def _begin_of_answer(db: Connection, thread: ThreadKey, position: int, turn_id: str) -> int:
+    """Return where the turn of an answer begins to answer: what was added to it on the way is part of it."""
+    place = (thread.scope, thread.thread_id)
+    if turn_id:
+        (first,) = db.execute(
+            f"SELECT min(position) FROM messages WHERE {_OF_TURN} AND (role = 'assistant' OR {_ADDED})"
+            " AND visibility <> 'superseded'",
+            (*place, turn_id),
+        ).fetchone()
+        return int(first)
+    # It came with a copy, whose turns stayed behind: an added message stands between two answers of a turn.
+    first, follows_added = position, False
+    for at, role, added in db.execute(
+        f"SELECT position, role, CASE WHEN {_ADDED} THEN 1 ELSE 0 END FROM messages WHERE {_OF_THREAD}"
+        " AND visibility = 'visible' AND position < ? ORDER BY position DESC",
+        (*place, position),
+    ):
+        if not added and not (role == "assistant" and follows_added):
+            break
+        first, follows_added = at, bool(added)
+    return int(first)
 
 
 def _retried(db: Connection, command: RewriteCommand) -> _Target:

@@ -16,6 +16,7 @@ from turnwire.runtime.domain.rewrites import NewTurn, RewriteBase, RewriteComman
 from turnwire.runtime.domain.turn import ThreadKey
 from turnwire.runtime.store.claimed import EncodePage, insert_page
 from turnwire.runtime.store.claims import acquire_admin, alive, lock
+from turnwire.runtime.store.compactions import void_compactions
 from turnwire.runtime.store.endings import Ending, end_by_edit
 from turnwire.runtime.store.rewrite_bases import find_rewrite, missing_thread, study
 from turnwire.runtime.store.rows import encode
@@ -124,6 +125,8 @@ def _change_messages(db: Connection, command: RewriteCommand, base: RewriteBase,
     shown = command.kind is RewriteKind.VISIBILITY
     visibility = command.visibility if shown else SUPERSEDED
     version = 0
+    if base.messages:
+        void_compactions(db, thread, base.messages[0])
     for message_id in base.messages:
         version = _bump(db, thread) if shown or not version else version
         db.execute(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from turnwire.runtime.domain.action import ActionAnswer, ApprovalTerms, Resolution
 from turnwire.runtime.domain.admission import Admitted
+from turnwire.runtime.domain.compaction import StoredHistory
 from turnwire.runtime.domain.message import StoredMessage
 from turnwire.runtime.domain.thread import NewThreadCommand, ThreadRow
 from turnwire.runtime.domain.turn import (
@@ -17,7 +18,7 @@ from turnwire.runtime.domain.turn import (
     TurnRow,
     fingerprint_of,
 )
-from turnwire.runtime.store import queries, threads
+from turnwire.runtime.store import compactions, queries, threads
 from turnwire.runtime.store.actions import approval_terms, resolve
 from turnwire.runtime.store.admission import AdmitInput, AdmittedKey, Raced, admit, find
 from turnwire.runtime.store.claimed import ReadTail
@@ -153,6 +154,10 @@ class TurnStore(Ownership):
         """Return by what a thread asks for approvals now."""
         return await self.read(lambda db: approval_terms(db, thread))
 
+    async def history(self, thread: ThreadKey) -> StoredHistory:
+        """Return what of a thread a model is told: its newest summary and the messages that it leaves."""
+        return await self.read(lambda db: compactions.history(db, thread))
+
     async def transcript(self, thread: ThreadKey) -> Sequence[StoredMessage]:
         """Return the visible messages of a thread, oldest first."""
         return await self.read(lambda db: queries.transcript(db, thread))
@@ -160,6 +165,10 @@ class TurnStore(Ownership):
     async def get_turn(self, key: TurnKey) -> TurnRow:
         """Read a turn. Raises NotFound (TURN_NOT_FOUND)."""
         return await self.read(lambda db: queries.get_turn(db, key))
+
+    async def asked_turn(self, key: TurnKey) -> TurnRow:
+        """Read a turn with the task and the schema that it was given. Raises NotFound (TURN_NOT_FOUND)."""
+        return await self.read(lambda db: queries.asked_turn(db, key))
 
     async def live_turn(self, thread: ThreadKey) -> str:
         """Return the bare id of a thread's live turn, empty when none is. Raises NotFound."""

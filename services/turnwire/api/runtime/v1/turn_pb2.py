@@ -29,7 +29,7 @@ from turnwire.api.llm.v1 import llm_event_pb2 as turnwire_dot_api_dot_llm_dot_v1
 from turnwire.api.runtime.v1 import content_pb2 as turnwire_dot_api_dot_runtime_dot_v1_dot_content__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwire/api/runtime/v1/turn.proto\x12\x17turnwire.api.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a#turnwire/api/llm/v1/llm_event.proto\x1a%turnwire/api/runtime/v1/content.proto\"\xd1\x06\n\x04Turn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".turnwire.api.runtime.v1.TurnState\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12\x14\n\x0c\x61gent_digest\x18\x04 \x01(\t\x12\x13\n\x0bstop_reason\x18\x05 \x01(\t\x12!\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.google.rpc.Status\x12\x15\n\rfinal_message\x18\x07 \x01(\t\x12\x34\n\x05usage\x18\x08 \x01(\x0b\x32%.turnwire.api.runtime.v1.UsageSummary\x12\x0c\n\x04step\x18\t \x01(\r\x12\x11\n\tmax_steps\x18\n \x01(\r\x12\x15\n\rlast_sequence\x18\x0b \x01(\x04\x12\x1b\n\x13\x66irst_kept_sequence\x18\x0c \x01(\x04\x12\x16\n\x0equeue_position\x18\r \x01(\r\x12\x39\n\x06labels\x18\x0e \x03(\x0b\x32).turnwire.api.runtime.v1.Turn.LabelsEntry\x12=\n\x08metadata\x18\x0f \x03(\x0b\x32+.turnwire.api.runtime.v1.Turn.MetadataEntry\x12/\n\x0b\x63reate_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inish_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x13 \x01(\t\x12\x12\n\nrequest_id\x18\x14 \x01(\t\x12\x10\n\x08retry_of\x18\x15 \x01(\t\x12\x14\n\x0copen_actions\x18\x16 \x03(\t\x12;\n\ncheckpoint\x18\x17 \x01(\x0b\x32\'.turnwire.api.runtime.v1.TurnCheckpoint\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"m\n\x0eTurnCheckpoint\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x1c\n\x14\x65xtension_state_json\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf2\x06\n\x08TurnSpec\x12\x0e\n\x06thread\x18\x01 \x01(\t\x12\x36\n\nnew_thread\x18\x02 \x01(\x0b\x32\".turnwire.api.runtime.v1.NewThread\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12/\n\x05input\x18\x04 \x01(\x0b\x32\x1e.turnwire.api.runtime.v1.InputH\x00\x12-\n\x04task\x18\x05 \x01(\x0b\x32\x1d.turnwire.api.runtime.v1.TaskH\x00\x12\x39\n\x0c\x63lient_tools\x18\x06 \x03(\x0b\x32#.turnwire.api.runtime.v1.ClientTool\x12\x15\n\rallowed_tools\x18\x07 \x03(\t\x12\x38\n\x0btool_choice\x18\x08 \x01(\x0b\x32#.turnwire.api.runtime.v1.ToolChoice\x12<\n\rmodel_options\x18\t \x01(\x0b\x32%.turnwire.api.runtime.v1.ModelOptions\x12\x33\n\x06limits\x18\n \x01(\x0b\x32#.turnwire.api.runtime.v1.TurnLimits\x12\x1c\n\x14response_schema_json\x18\x0b \x01(\t\x12\x38\n\x0b\x62usy_policy\x18\x0c \x01(\x0e\x32#.turnwire.api.runtime.v1.BusyPolicy\x12:\n\non_waiting\x18\r \x01(\x0e\x32&.turnwire.api.runtime.v1.WaitingPolicy\x12\x1d\n\x10\x65xpected_version\x18\x0e \x01(\x04H\x01\x88\x01\x01\x12\x41\n\x08metadata\x18\x0f \x03(\x0b\x32/.turnwire.api.runtime.v1.TurnSpec.MetadataEntry\x12=\n\x06labels\x18\x10 \x03(\x0b\x32-.turnwire.api.runtime.v1.TurnSpec.LabelsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04workB\x13\n\x11_expected_version\"\x91\x02\n\tNewThread\x12\x11\n\tthread_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x42\n\x08metadata\x18\x03 \x03(\x0b\x32\x30.turnwire.api.runtime.v1.NewThread.MetadataEntry\x12>\n\x06labels\x18\x04 \x03(\x0b\x32..turnwire.api.runtime.v1.NewThread.LabelsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\x05Input\x12,\n\x05parts\x18\x01 \x03(\x0b\x32\x1d.turnwire.api.runtime.v1.Part\"b\n\x04Task\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12\x17\n\x0f\x65xpected_output\x18\x02 \x01(\t\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.turnwire.api.runtime.v1.Part\"f\n\nClientTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\x12\x1a\n\x12output_schema_json\x18\x04 \x01(\t\"V\n\nToolChoice\x12\x35\n\x04mode\x18\x01 \x01(\x0e\x32\'.turnwire.api.runtime.v1.ToolChoiceMode\x12\x11\n\ttool_name\x18\x02 \x01(\t\"\xc3\x01\n\x0cModelOptions\x12\r\n\x05model\x18\x01 \x01(\t\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x06 \x01(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokens\"\xdc\x01\n\nTurnLimits\x12\x12\n\x05steps\x18\x01 \x01(\rH\x00\x88\x01\x01\x12/\n\x0cturn_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06tokens\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0e\x63ost_micro_usd\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12/\n\x0ctool_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\n\x06_stepsB\t\n\x07_tokensB\x11\n\x0f_cost_micro_usd\"\x98\x01\n\x0cUsageSummary\x12/\n\x06tokens\x18\x01 \x01(\x0b\x32\x1f.turnwire.api.llm.v1.TokenUsage\x12\x13\n\x0bmodel_calls\x18\x02 \x01(\r\x12\x12\n\ntool_calls\x18\x03 \x01(\r\x12\x1b\n\x0e\x63ost_micro_usd\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_cost_micro_usd*\xb9\x01\n\tTurnState\x12\x1a\n\x16TURN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11TURN_STATE_QUEUED\x10\x01\x12\x16\n\x12TURN_STATE_RUNNING\x10\x02\x12\x16\n\x12TURN_STATE_WAITING\x10\x03\x12\x18\n\x14TURN_STATE_COMPLETED\x10\x04\x12\x15\n\x11TURN_STATE_FAILED\x10\x05\x12\x18\n\x14TURN_STATE_CANCELLED\x10\x06*\x8a\x01\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x12\x19\n\x15\x42USY_POLICY_INTERRUPT\x10\x03\x12\x15\n\x11\x42USY_POLICY_STEER\x10\x04*d\n\rWaitingPolicy\x12\x1e\n\x1aWAITING_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14WAITING_POLICY_QUEUE\x10\x01\x12\x19\n\x15WAITING_POLICY_CANCEL\x10\x02*\xa2\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03\x12\x19\n\x15TOOL_CHOICE_MODE_TOOL\x10\x04*\xab\x01\n\x0fTurnDisposition\x12 \n\x1cTURN_DISPOSITION_UNSPECIFIED\x10\x00\x12\x1c\n\x18TURN_DISPOSITION_STARTED\x10\x01\x12\x1b\n\x17TURN_DISPOSITION_QUEUED\x10\x02\x12\x1c\n\x18TURN_DISPOSITION_STEERED\x10\x03\x12\x1d\n\x19TURN_DISPOSITION_ATTACHED\x10\x04*N\n\x08TurnView\x12\x19\n\x15TURN_VIEW_UNSPECIFIED\x10\x00\x12\x13\n\x0fTURN_VIEW_BASIC\x10\x01\x12\x12\n\x0eTURN_VIEW_FULL\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwire/api/runtime/v1/turn.proto\x12\x17turnwire.api.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a#turnwire/api/llm/v1/llm_event.proto\x1a%turnwire/api/runtime/v1/content.proto\"\x9c\x07\n\x04Turn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x05state\x18\x02 \x01(\x0e\x32\".turnwire.api.runtime.v1.TurnState\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12\x14\n\x0c\x61gent_digest\x18\x04 \x01(\t\x12\x13\n\x0bstop_reason\x18\x05 \x01(\t\x12!\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.google.rpc.Status\x12\x15\n\rfinal_message\x18\x07 \x01(\t\x12\x34\n\x05usage\x18\x08 \x01(\x0b\x32%.turnwire.api.runtime.v1.UsageSummary\x12\x0c\n\x04step\x18\t \x01(\r\x12\x11\n\tmax_steps\x18\n \x01(\r\x12\x15\n\rlast_sequence\x18\x0b \x01(\x04\x12\x1b\n\x13\x66irst_kept_sequence\x18\x0c \x01(\x04\x12\x16\n\x0equeue_position\x18\r \x01(\r\x12\x39\n\x06labels\x18\x0e \x03(\x0b\x32).turnwire.api.runtime.v1.Turn.LabelsEntry\x12=\n\x08metadata\x18\x0f \x03(\x0b\x32+.turnwire.api.runtime.v1.Turn.MetadataEntry\x12/\n\x0b\x63reate_time\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x66inish_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04\x65tag\x18\x13 \x01(\t\x12\x12\n\nrequest_id\x18\x14 \x01(\t\x12\x10\n\x08retry_of\x18\x15 \x01(\t\x12\x14\n\x0copen_actions\x18\x16 \x03(\t\x12;\n\ncheckpoint\x18\x17 \x01(\x0b\x32\'.turnwire.api.runtime.v1.TurnCheckpoint\x12+\n\x04task\x18\x18 \x01(\x0b\x32\x1d.turnwire.api.runtime.v1.Task\x12\x1c\n\x14response_schema_json\x18\x19 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"m\n\x0eTurnCheckpoint\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x1c\n\x14\x65xtension_state_json\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf2\x06\n\x08TurnSpec\x12\x0e\n\x06thread\x18\x01 \x01(\t\x12\x36\n\nnew_thread\x18\x02 \x01(\x0b\x32\".turnwire.api.runtime.v1.NewThread\x12\r\n\x05\x61gent\x18\x03 \x01(\t\x12/\n\x05input\x18\x04 \x01(\x0b\x32\x1e.turnwire.api.runtime.v1.InputH\x00\x12-\n\x04task\x18\x05 \x01(\x0b\x32\x1d.turnwire.api.runtime.v1.TaskH\x00\x12\x39\n\x0c\x63lient_tools\x18\x06 \x03(\x0b\x32#.turnwire.api.runtime.v1.ClientTool\x12\x15\n\rallowed_tools\x18\x07 \x03(\t\x12\x38\n\x0btool_choice\x18\x08 \x01(\x0b\x32#.turnwire.api.runtime.v1.ToolChoice\x12<\n\rmodel_options\x18\t \x01(\x0b\x32%.turnwire.api.runtime.v1.ModelOptions\x12\x33\n\x06limits\x18\n \x01(\x0b\x32#.turnwire.api.runtime.v1.TurnLimits\x12\x1c\n\x14response_schema_json\x18\x0b \x01(\t\x12\x38\n\x0b\x62usy_policy\x18\x0c \x01(\x0e\x32#.turnwire.api.runtime.v1.BusyPolicy\x12:\n\non_waiting\x18\r \x01(\x0e\x32&.turnwire.api.runtime.v1.WaitingPolicy\x12\x1d\n\x10\x65xpected_version\x18\x0e \x01(\x04H\x01\x88\x01\x01\x12\x41\n\x08metadata\x18\x0f \x03(\x0b\x32/.turnwire.api.runtime.v1.TurnSpec.MetadataEntry\x12=\n\x06labels\x18\x10 \x03(\x0b\x32-.turnwire.api.runtime.v1.TurnSpec.LabelsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x06\n\x04workB\x13\n\x11_expected_version\"\x91\x02\n\tNewThread\x12\x11\n\tthread_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x42\n\x08metadata\x18\x03 \x03(\x0b\x32\x30.turnwire.api.runtime.v1.NewThread.MetadataEntry\x12>\n\x06labels\x18\x04 \x03(\x0b\x32..turnwire.api.runtime.v1.NewThread.LabelsEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"5\n\x05Input\x12,\n\x05parts\x18\x01 \x03(\x0b\x32\x1d.turnwire.api.runtime.v1.Part\"b\n\x04Task\x12\x13\n\x0b\x64\x65scription\x18\x01 \x01(\t\x12\x17\n\x0f\x65xpected_output\x18\x02 \x01(\t\x12,\n\x05parts\x18\x03 \x03(\x0b\x32\x1d.turnwire.api.runtime.v1.Part\"f\n\nClientTool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11input_schema_json\x18\x03 \x01(\t\x12\x1a\n\x12output_schema_json\x18\x04 \x01(\t\"V\n\nToolChoice\x12\x35\n\x04mode\x18\x01 \x01(\x0e\x32\'.turnwire.api.runtime.v1.ToolChoiceMode\x12\x11\n\ttool_name\x18\x02 \x01(\t\"\xc3\x01\n\x0cModelOptions\x12\r\n\x05model\x18\x01 \x01(\t\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x1e\n\x11max_output_tokens\x18\x04 \x01(\rH\x02\x88\x01\x01\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x18\n\x10reasoning_effort\x18\x06 \x01(\tB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x14\n\x12_max_output_tokens\"\xdc\x01\n\nTurnLimits\x12\x12\n\x05steps\x18\x01 \x01(\rH\x00\x88\x01\x01\x12/\n\x0cturn_timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06tokens\x18\x03 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0e\x63ost_micro_usd\x18\x04 \x01(\x04H\x02\x88\x01\x01\x12/\n\x0ctool_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\n\x06_stepsB\t\n\x07_tokensB\x11\n\x0f_cost_micro_usd\"\x98\x01\n\x0cUsageSummary\x12/\n\x06tokens\x18\x01 \x01(\x0b\x32\x1f.turnwire.api.llm.v1.TokenUsage\x12\x13\n\x0bmodel_calls\x18\x02 \x01(\r\x12\x12\n\ntool_calls\x18\x03 \x01(\r\x12\x1b\n\x0e\x63ost_micro_usd\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_cost_micro_usd*\xb9\x01\n\tTurnState\x12\x1a\n\x16TURN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11TURN_STATE_QUEUED\x10\x01\x12\x16\n\x12TURN_STATE_RUNNING\x10\x02\x12\x16\n\x12TURN_STATE_WAITING\x10\x03\x12\x18\n\x14TURN_STATE_COMPLETED\x10\x04\x12\x15\n\x11TURN_STATE_FAILED\x10\x05\x12\x18\n\x14TURN_STATE_CANCELLED\x10\x06*\x8a\x01\n\nBusyPolicy\x12\x1b\n\x17\x42USY_POLICY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42USY_POLICY_QUEUE\x10\x01\x12\x16\n\x12\x42USY_POLICY_REJECT\x10\x02\x12\x19\n\x15\x42USY_POLICY_INTERRUPT\x10\x03\x12\x15\n\x11\x42USY_POLICY_STEER\x10\x04*d\n\rWaitingPolicy\x12\x1e\n\x1aWAITING_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14WAITING_POLICY_QUEUE\x10\x01\x12\x19\n\x15WAITING_POLICY_CANCEL\x10\x02*\xa2\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03\x12\x19\n\x15TOOL_CHOICE_MODE_TOOL\x10\x04*\xab\x01\n\x0fTurnDisposition\x12 \n\x1cTURN_DISPOSITION_UNSPECIFIED\x10\x00\x12\x1c\n\x18TURN_DISPOSITION_STARTED\x10\x01\x12\x1b\n\x17TURN_DISPOSITION_QUEUED\x10\x02\x12\x1c\n\x18TURN_DISPOSITION_STEERED\x10\x03\x12\x1d\n\x19TURN_DISPOSITION_ATTACHED\x10\x04*N\n\x08TurnView\x12\x19\n\x15TURN_VIEW_UNSPECIFIED\x10\x00\x12\x13\n\x0fTURN_VIEW_BASIC\x10\x01\x12\x12\n\x0eTURN_VIEW_FULL\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,50 +48,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NEWTHREAD_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_NEWTHREAD_LABELSENTRY']._loaded_options = None
   _globals['_NEWTHREAD_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_TURNSTATE']._serialized_start=3277
-  _globals['_TURNSTATE']._serialized_end=3462
-  _globals['_BUSYPOLICY']._serialized_start=3465
-  _globals['_BUSYPOLICY']._serialized_end=3603
-  _globals['_WAITINGPOLICY']._serialized_start=3605
-  _globals['_WAITINGPOLICY']._serialized_end=3705
-  _globals['_TOOLCHOICEMODE']._serialized_start=3708
-  _globals['_TOOLCHOICEMODE']._serialized_end=3870
-  _globals['_TURNDISPOSITION']._serialized_start=3873
-  _globals['_TURNDISPOSITION']._serialized_end=4044
-  _globals['_TURNVIEW']._serialized_start=4046
-  _globals['_TURNVIEW']._serialized_end=4124
+  _globals['_TURNSTATE']._serialized_start=3352
+  _globals['_TURNSTATE']._serialized_end=3537
+  _globals['_BUSYPOLICY']._serialized_start=3540
+  _globals['_BUSYPOLICY']._serialized_end=3678
+  _globals['_WAITINGPOLICY']._serialized_start=3680
+  _globals['_WAITINGPOLICY']._serialized_end=3780
+  _globals['_TOOLCHOICEMODE']._serialized_start=3783
+  _globals['_TOOLCHOICEMODE']._serialized_end=3945
+  _globals['_TURNDISPOSITION']._serialized_start=3948
+  _globals['_TURNDISPOSITION']._serialized_end=4119
+  _globals['_TURNVIEW']._serialized_start=4121
+  _globals['_TURNVIEW']._serialized_end=4199
   _globals['_TURN']._serialized_start=230
-  _globals['_TURN']._serialized_end=1079
-  _globals['_TURN_LABELSENTRY']._serialized_start=985
-  _globals['_TURN_LABELSENTRY']._serialized_end=1030
-  _globals['_TURN_METADATAENTRY']._serialized_start=1032
-  _globals['_TURN_METADATAENTRY']._serialized_end=1079
-  _globals['_TURNCHECKPOINT']._serialized_start=1081
-  _globals['_TURNCHECKPOINT']._serialized_end=1190
-  _globals['_TURNSPEC']._serialized_start=1193
-  _globals['_TURNSPEC']._serialized_end=2075
-  _globals['_TURNSPEC_METADATAENTRY']._serialized_start=1032
-  _globals['_TURNSPEC_METADATAENTRY']._serialized_end=1079
-  _globals['_TURNSPEC_LABELSENTRY']._serialized_start=985
-  _globals['_TURNSPEC_LABELSENTRY']._serialized_end=1030
-  _globals['_NEWTHREAD']._serialized_start=2078
-  _globals['_NEWTHREAD']._serialized_end=2351
-  _globals['_NEWTHREAD_METADATAENTRY']._serialized_start=1032
-  _globals['_NEWTHREAD_METADATAENTRY']._serialized_end=1079
-  _globals['_NEWTHREAD_LABELSENTRY']._serialized_start=985
-  _globals['_NEWTHREAD_LABELSENTRY']._serialized_end=1030
-  _globals['_INPUT']._serialized_start=2353
-  _globals['_INPUT']._serialized_end=2406
-  _globals['_TASK']._serialized_start=2408
-  _globals['_TASK']._serialized_end=2506
-  _globals['_CLIENTTOOL']._serialized_start=2508
-  _globals['_CLIENTTOOL']._serialized_end=2610
-  _globals['_TOOLCHOICE']._serialized_start=2612
-  _globals['_TOOLCHOICE']._serialized_end=2698
-  _globals['_MODELOPTIONS']._serialized_start=2701
-  _globals['_MODELOPTIONS']._serialized_end=2896
-  _globals['_TURNLIMITS']._serialized_start=2899
-  _globals['_TURNLIMITS']._serialized_end=3119
-  _globals['_USAGESUMMARY']._serialized_start=3122
-  _globals['_USAGESUMMARY']._serialized_end=3274
+  _globals['_TURN']._serialized_end=1154
+  _globals['_TURN_LABELSENTRY']._serialized_start=1060
+  _globals['_TURN_LABELSENTRY']._serialized_end=1105
+  _globals['_TURN_METADATAENTRY']._serialized_start=1107
+  _globals['_TURN_METADATAENTRY']._serialized_end=1154
+  _globals['_TURNCHECKPOINT']._serialized_start=1156
+  _globals['_TURNCHECKPOINT']._serialized_end=1265
+  _globals['_TURNSPEC']._serialized_start=1268
+  _globals['_TURNSPEC']._serialized_end=2150
+  _globals['_TURNSPEC_METADATAENTRY']._serialized_start=1107
+  _globals['_TURNSPEC_METADATAENTRY']._serialized_end=1154
+  _globals['_TURNSPEC_LABELSENTRY']._serialized_start=1060
+  _globals['_TURNSPEC_LABELSENTRY']._serialized_end=1105
+  _globals['_NEWTHREAD']._serialized_start=2153
+  _globals['_NEWTHREAD']._serialized_end=2426
+  _globals['_NEWTHREAD_METADATAENTRY']._serialized_start=1107
+  _globals['_NEWTHREAD_METADATAENTRY']._serialized_end=1154
+  _globals['_NEWTHREAD_LABELSENTRY']._serialized_start=1060
+  _globals['_NEWTHREAD_LABELSENTRY']._serialized_end=1105
+  _globals['_INPUT']._serialized_start=2428
+  _globals['_INPUT']._serialized_end=2481
+  _globals['_TASK']._serialized_start=2483
+  _globals['_TASK']._serialized_end=2581
+  _globals['_CLIENTTOOL']._serialized_start=2583
+  _globals['_CLIENTTOOL']._serialized_end=2685
+  _globals['_TOOLCHOICE']._serialized_start=2687
+  _globals['_TOOLCHOICE']._serialized_end=2773
+  _globals['_MODELOPTIONS']._serialized_start=2776
+  _globals['_MODELOPTIONS']._serialized_end=2971
+  _globals['_TURNLIMITS']._serialized_start=2974
+  _globals['_TURNLIMITS']._serialized_end=3194
+  _globals['_USAGESUMMARY']._serialized_start=3197
+  _globals['_USAGESUMMARY']._serialized_end=3349
 # @@protoc_insertion_point(module_scope)

@@ -89,7 +89,7 @@ TURN_VIEW_BASIC: TurnView
 TURN_VIEW_FULL: TurnView
 
 class Turn(_message.Message):
-    __slots__ = ("name", "state", "agent", "agent_digest", "stop_reason", "error", "final_message", "usage", "step", "max_steps", "last_sequence", "first_kept_sequence", "queue_position", "labels", "metadata", "create_time", "start_time", "finish_time", "etag", "request_id", "retry_of", "open_actions", "checkpoint")
+    __slots__ = ("name", "state", "agent", "agent_digest", "stop_reason", "error", "final_message", "usage", "step", "max_steps", "last_sequence", "first_kept_sequence", "queue_position", "labels", "metadata", "create_time", "start_time", "finish_time", "etag", "request_id", "retry_of", "open_actions", "checkpoint", "task", "response_schema_json")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,8 @@ class Turn(_message.Message):
     RETRY_OF_FIELD_NUMBER: _ClassVar[int]
     OPEN_ACTIONS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    RESPONSE_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: TurnState
     agent: str
@@ -150,7 +152,9 @@ class Turn(_message.Message):
     retry_of: str
     open_actions: _containers.RepeatedScalarFieldContainer[str]
     checkpoint: TurnCheckpoint
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TurnState, str]] = ..., agent: _Optional[str] = ..., agent_digest: _Optional[str] = ..., stop_reason: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., final_message: _Optional[str] = ..., usage: _Optional[_Union[UsageSummary, _Mapping]] = ..., step: _Optional[int] = ..., max_steps: _Optional[int] = ..., last_sequence: _Optional[int] = ..., first_kept_sequence: _Optional[int] = ..., queue_position: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., request_id: _Optional[str] = ..., retry_of: _Optional[str] = ..., open_actions: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[_Union[TurnCheckpoint, _Mapping]] = ...) -> None: ...
+    task: Task
+    response_schema_json: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[TurnState, str]] = ..., agent: _Optional[str] = ..., agent_digest: _Optional[str] = ..., stop_reason: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., final_message: _Optional[str] = ..., usage: _Optional[_Union[UsageSummary, _Mapping]] = ..., step: _Optional[int] = ..., max_steps: _Optional[int] = ..., last_sequence: _Optional[int] = ..., first_kept_sequence: _Optional[int] = ..., queue_position: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finish_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., etag: _Optional[str] = ..., request_id: _Optional[str] = ..., retry_of: _Optional[str] = ..., open_actions: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[_Union[TurnCheckpoint, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., response_schema_json: _Optional[str] = ...) -> None: ...
 
 class TurnCheckpoint(_message.Message):
     __slots__ = ("step", "extension_state_json", "create_time")

@@ -181,6 +181,8 @@ const (
 	ErrorReason_ERROR_REASON_CONTROL_TARGET_UNKNOWN ErrorReason = 114
 	// FAILED_PRECONDITION, at start: a certificate file cannot be read or is no PEM file; mend or replace it (path).
 	ErrorReason_ERROR_REASON_CERTIFICATE_UNREADABLE ErrorReason = 115
+	// FAILED_PRECONDITION, at start: the file of prices is wrong; mend the field that the text names.
+	ErrorReason_ERROR_REASON_PRICES_FILE_INVALID ErrorReason = 116
 	// INTERNAL: a defect of the server; report the error id (error_id).
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 120
 	// INVALID_ARGUMENT: no provider has that prefix, or the rest names no model; use one that the text
@@ -202,6 +204,9 @@ const (
 	ErrorReason_ERROR_REASON_RUNTIME_RESTARTED ErrorReason = 136
 	// UNKNOWN, in a failed turn: the turn was ended from outside; the text tells why.
 	ErrorReason_ERROR_REASON_ERROR ErrorReason = 137
+	// FAILED_PRECONDITION, in a failed turn: the answer misses the schema that the request gave, also after the
+	// retries that the agent allows; the text names how. Mend the schema, or ask more clearly.
+	ErrorReason_ERROR_REASON_ANSWER_INVALID ErrorReason = 138
 	// FAILED_PRECONDITION, at start: the store was written by a later version; upgrade (found, known).
 	ErrorReason_ERROR_REASON_SCHEMA_NEWER ErrorReason = 140
 )
@@ -282,6 +287,7 @@ var (
 		113: "ERROR_REASON_CALL_CANCELLED",
 		114: "ERROR_REASON_CONTROL_TARGET_UNKNOWN",
 		115: "ERROR_REASON_CERTIFICATE_UNREADABLE",
+		116: "ERROR_REASON_PRICES_FILE_INVALID",
 		120: "ERROR_REASON_INTERNAL",
 		121: "ERROR_REASON_MODEL_UNKNOWN",
 		130: "ERROR_REASON_MODEL_FAILED",
@@ -292,6 +298,7 @@ var (
 		135: "ERROR_REASON_LOOP_DETECTED",
 		136: "ERROR_REASON_RUNTIME_RESTARTED",
 		137: "ERROR_REASON_ERROR",
+		138: "ERROR_REASON_ANSWER_INVALID",
 		140: "ERROR_REASON_SCHEMA_NEWER",
 	}
 	ErrorReason_value = map[string]int32{
@@ -368,6 +375,7 @@ var (
 		"ERROR_REASON_CALL_CANCELLED":         113,
 		"ERROR_REASON_CONTROL_TARGET_UNKNOWN": 114,
 		"ERROR_REASON_CERTIFICATE_UNREADABLE": 115,
+		"ERROR_REASON_PRICES_FILE_INVALID":    116,
 		"ERROR_REASON_INTERNAL":               120,
 		"ERROR_REASON_MODEL_UNKNOWN":          121,
 		"ERROR_REASON_MODEL_FAILED":           130,
@@ -378,6 +386,7 @@ var (
 		"ERROR_REASON_LOOP_DETECTED":          135,
 		"ERROR_REASON_RUNTIME_RESTARTED":      136,
 		"ERROR_REASON_ERROR":                  137,
+		"ERROR_REASON_ANSWER_INVALID":         138,
 		"ERROR_REASON_SCHEMA_NEWER":           140,
 	}
 )
@@ -413,7 +422,7 @@ var File_turnwire_api_common_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xab\x16\n" +
+	")turnwire/api/common/v1/error_reason.proto\x12\x16turnwire.api.common.v1*\xf3\x16\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12$\n" +
@@ -488,7 +497,8 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10p\x12\x1f\n" +
 	"\x1bERROR_REASON_CALL_CANCELLED\x10q\x12'\n" +
 	"#ERROR_REASON_CONTROL_TARGET_UNKNOWN\x10r\x12'\n" +
-	"#ERROR_REASON_CERTIFICATE_UNREADABLE\x10s\x12\x19\n" +
+	"#ERROR_REASON_CERTIFICATE_UNREADABLE\x10s\x12$\n" +
+	" ERROR_REASON_PRICES_FILE_INVALID\x10t\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10x\x12\x1e\n" +
 	"\x1aERROR_REASON_MODEL_UNKNOWN\x10y\x12\x1e\n" +
 	"\x19ERROR_REASON_MODEL_FAILED\x10\x82\x01\x12!\n" +
@@ -498,7 +508,8 @@ const file_turnwire_api_common_v1_error_reason_proto_rawDesc = "" +
 	"\x13ERROR_REASON_POLICY\x10\x86\x01\x12\x1f\n" +
 	"\x1aERROR_REASON_LOOP_DETECTED\x10\x87\x01\x12#\n" +
 	"\x1eERROR_REASON_RUNTIME_RESTARTED\x10\x88\x01\x12\x17\n" +
-	"\x12ERROR_REASON_ERROR\x10\x89\x01\x12\x1e\n" +
+	"\x12ERROR_REASON_ERROR\x10\x89\x01\x12 \n" +
+	"\x1bERROR_REASON_ANSWER_INVALID\x10\x8a\x01\x12\x1e\n" +
 	"\x19ERROR_REASON_SCHEMA_NEWER\x10\x8c\x01B\xda\x01\n" +
 	"\x1adev.turnwire.api.common.v1B\x10ErrorReasonProtoP\x01Z/turnwire.dev/go/turnwire/api/common/v1;commonv1\xa2\x02\x03TAC\xaa\x02\x16Turnwire.Api.Common.V1\xca\x02\x16Turnwire\\Api\\Common\\V1\xe2\x02\"Turnwire\\Api\\Common\\V1\\GPBMetadata\xea\x02\x19Turnwire::Api::Common::V1b\x06proto3"
 

@@ -431,9 +431,13 @@ type Turn struct {
 	// Names of the open actions, while WAITING.
 	OpenActions []string `protobuf:"bytes,22,rep,name=open_actions,json=openActions,proto3" json:"open_actions,omitempty"`
 	// The state after the last step, in the full view of GetTurn.
-	Checkpoint    *TurnCheckpoint `protobuf:"bytes,23,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Checkpoint *TurnCheckpoint `protobuf:"bytes,23,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// The task that it was given, without its files; in answers of GetTurn only.
+	Task *Task `protobuf:"bytes,24,opt,name=task,proto3" json:"task,omitempty"`
+	// JSON Schema that its answer must fit; in answers of GetTurn only.
+	ResponseSchemaJson string `protobuf:"bytes,25,opt,name=response_schema_json,json=responseSchemaJson,proto3" json:"response_schema_json,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Turn) Reset() {
@@ -627,6 +631,20 @@ func (x *Turn) GetCheckpoint() *TurnCheckpoint {
 	return nil
 }
 
+func (x *Turn) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *Turn) GetResponseSchemaJson() string {
+	if x != nil {
+		return x.ResponseSchemaJson
+	}
+	return ""
+}
+
 // What is known of a turn between two steps.
 type TurnCheckpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -717,7 +735,8 @@ type TurnSpec struct {
 	ModelOptions *ModelOptions `protobuf:"bytes,9,opt,name=model_options,json=modelOptions,proto3" json:"model_options,omitempty"`
 	// Limits of the turn; each may only be lower than the agent's.
 	Limits *TurnLimits `protobuf:"bytes,10,opt,name=limits,proto3" json:"limits,omitempty"`
-	// JSON Schema that the answer must fit; at most 64 KiB.
+	// JSON Schema that the answer must fit, draft 2020-12 and in one piece; at most 64 KiB. The turn completes with
+	// an answer that fits, or fails with stop reason `answer-invalid`.
 	ResponseSchemaJson string `protobuf:"bytes,11,opt,name=response_schema_json,json=responseSchemaJson,proto3" json:"response_schema_json,omitempty"`
 	// What happens while another turn of the thread is live.
 	BusyPolicy BusyPolicy `protobuf:"varint,12,opt,name=busy_policy,json=busyPolicy,proto3,enum=turnwire.api.runtime.v1.BusyPolicy" json:"busy_policy,omitempty"`
@@ -1465,7 +1484,7 @@ var File_turnwire_api_runtime_v1_turn_proto protoreflect.FileDescriptor
 
 const file_turnwire_api_runtime_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\"turnwire/api/runtime/v1/turn.proto\x12\x17turnwire.api.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a#turnwire/api/llm/v1/llm_event.proto\x1a%turnwire/api/runtime/v1/content.proto\"\xda\b\n" +
+	"\"turnwire/api/runtime/v1/turn.proto\x12\x17turnwire.api.runtime.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a#turnwire/api/llm/v1/llm_event.proto\x1a%turnwire/api/runtime/v1/content.proto\"\xbf\t\n" +
 	"\x04Turn\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x128\n" +
 	"\x05state\x18\x02 \x01(\x0e2\".turnwire.api.runtime.v1.TurnStateR\x05state\x12\x14\n" +
@@ -1497,7 +1516,9 @@ const file_turnwire_api_runtime_v1_turn_proto_rawDesc = "" +
 	"\fopen_actions\x18\x16 \x03(\tR\vopenActions\x12G\n" +
 	"\n" +
 	"checkpoint\x18\x17 \x01(\v2'.turnwire.api.runtime.v1.TurnCheckpointR\n" +
-	"checkpoint\x1a9\n" +
+	"checkpoint\x121\n" +
+	"\x04task\x18\x18 \x01(\v2\x1d.turnwire.api.runtime.v1.TaskR\x04task\x120\n" +
+	"\x14response_schema_json\x18\x19 \x01(\tR\x12responseSchemaJson\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
@@ -1685,31 +1706,32 @@ var file_turnwire_api_runtime_v1_turn_proto_depIdxs = []int32{
 	24, // 6: turnwire.api.runtime.v1.Turn.start_time:type_name -> google.protobuf.Timestamp
 	24, // 7: turnwire.api.runtime.v1.Turn.finish_time:type_name -> google.protobuf.Timestamp
 	7,  // 8: turnwire.api.runtime.v1.Turn.checkpoint:type_name -> turnwire.api.runtime.v1.TurnCheckpoint
-	24, // 9: turnwire.api.runtime.v1.TurnCheckpoint.create_time:type_name -> google.protobuf.Timestamp
-	9,  // 10: turnwire.api.runtime.v1.TurnSpec.new_thread:type_name -> turnwire.api.runtime.v1.NewThread
-	10, // 11: turnwire.api.runtime.v1.TurnSpec.input:type_name -> turnwire.api.runtime.v1.Input
-	11, // 12: turnwire.api.runtime.v1.TurnSpec.task:type_name -> turnwire.api.runtime.v1.Task
-	12, // 13: turnwire.api.runtime.v1.TurnSpec.client_tools:type_name -> turnwire.api.runtime.v1.ClientTool
-	13, // 14: turnwire.api.runtime.v1.TurnSpec.tool_choice:type_name -> turnwire.api.runtime.v1.ToolChoice
-	14, // 15: turnwire.api.runtime.v1.TurnSpec.model_options:type_name -> turnwire.api.runtime.v1.ModelOptions
-	15, // 16: turnwire.api.runtime.v1.TurnSpec.limits:type_name -> turnwire.api.runtime.v1.TurnLimits
-	1,  // 17: turnwire.api.runtime.v1.TurnSpec.busy_policy:type_name -> turnwire.api.runtime.v1.BusyPolicy
-	2,  // 18: turnwire.api.runtime.v1.TurnSpec.on_waiting:type_name -> turnwire.api.runtime.v1.WaitingPolicy
-	19, // 19: turnwire.api.runtime.v1.TurnSpec.metadata:type_name -> turnwire.api.runtime.v1.TurnSpec.MetadataEntry
-	20, // 20: turnwire.api.runtime.v1.TurnSpec.labels:type_name -> turnwire.api.runtime.v1.TurnSpec.LabelsEntry
-	21, // 21: turnwire.api.runtime.v1.NewThread.metadata:type_name -> turnwire.api.runtime.v1.NewThread.MetadataEntry
-	22, // 22: turnwire.api.runtime.v1.NewThread.labels:type_name -> turnwire.api.runtime.v1.NewThread.LabelsEntry
-	25, // 23: turnwire.api.runtime.v1.Input.parts:type_name -> turnwire.api.runtime.v1.Part
-	25, // 24: turnwire.api.runtime.v1.Task.parts:type_name -> turnwire.api.runtime.v1.Part
-	3,  // 25: turnwire.api.runtime.v1.ToolChoice.mode:type_name -> turnwire.api.runtime.v1.ToolChoiceMode
-	26, // 26: turnwire.api.runtime.v1.TurnLimits.turn_timeout:type_name -> google.protobuf.Duration
-	26, // 27: turnwire.api.runtime.v1.TurnLimits.tool_timeout:type_name -> google.protobuf.Duration
-	27, // 28: turnwire.api.runtime.v1.UsageSummary.tokens:type_name -> turnwire.api.llm.v1.TokenUsage
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	11, // 9: turnwire.api.runtime.v1.Turn.task:type_name -> turnwire.api.runtime.v1.Task
+	24, // 10: turnwire.api.runtime.v1.TurnCheckpoint.create_time:type_name -> google.protobuf.Timestamp
+	9,  // 11: turnwire.api.runtime.v1.TurnSpec.new_thread:type_name -> turnwire.api.runtime.v1.NewThread
+	10, // 12: turnwire.api.runtime.v1.TurnSpec.input:type_name -> turnwire.api.runtime.v1.Input
+	11, // 13: turnwire.api.runtime.v1.TurnSpec.task:type_name -> turnwire.api.runtime.v1.Task
+	12, // 14: turnwire.api.runtime.v1.TurnSpec.client_tools:type_name -> turnwire.api.runtime.v1.ClientTool
+	13, // 15: turnwire.api.runtime.v1.TurnSpec.tool_choice:type_name -> turnwire.api.runtime.v1.ToolChoice
+	14, // 16: turnwire.api.runtime.v1.TurnSpec.model_options:type_name -> turnwire.api.runtime.v1.ModelOptions
+	15, // 17: turnwire.api.runtime.v1.TurnSpec.limits:type_name -> turnwire.api.runtime.v1.TurnLimits
+	1,  // 18: turnwire.api.runtime.v1.TurnSpec.busy_policy:type_name -> turnwire.api.runtime.v1.BusyPolicy
+	2,  // 19: turnwire.api.runtime.v1.TurnSpec.on_waiting:type_name -> turnwire.api.runtime.v1.WaitingPolicy
+	19, // 20: turnwire.api.runtime.v1.TurnSpec.metadata:type_name -> turnwire.api.runtime.v1.TurnSpec.MetadataEntry
+	20, // 21: turnwire.api.runtime.v1.TurnSpec.labels:type_name -> turnwire.api.runtime.v1.TurnSpec.LabelsEntry
+	21, // 22: turnwire.api.runtime.v1.NewThread.metadata:type_name -> turnwire.api.runtime.v1.NewThread.MetadataEntry
+	22, // 23: turnwire.api.runtime.v1.NewThread.labels:type_name -> turnwire.api.runtime.v1.NewThread.LabelsEntry
+	25, // 24: turnwire.api.runtime.v1.Input.parts:type_name -> turnwire.api.runtime.v1.Part
+	25, // 25: turnwire.api.runtime.v1.Task.parts:type_name -> turnwire.api.runtime.v1.Part
+	3,  // 26: turnwire.api.runtime.v1.ToolChoice.mode:type_name -> turnwire.api.runtime.v1.ToolChoiceMode
+	26, // 27: turnwire.api.runtime.v1.TurnLimits.turn_timeout:type_name -> google.protobuf.Duration
+	26, // 28: turnwire.api.runtime.v1.TurnLimits.tool_timeout:type_name -> google.protobuf.Duration
+	27, // 29: turnwire.api.runtime.v1.UsageSummary.tokens:type_name -> turnwire.api.llm.v1.TokenUsage
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_turnwire_api_runtime_v1_turn_proto_init() }

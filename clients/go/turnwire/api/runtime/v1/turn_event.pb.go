@@ -1087,7 +1087,7 @@ func (x *StepCommitted) GetCallIds() []string {
 // Every call of this step has its result.
 type StepSettled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the step has cost.
+	// What the turn has cost so far, this step among it.
 	Usage         *UsageSummary `protobuf:"bytes,1,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2138,7 +2138,7 @@ func (x *SubagentFailed) GetUsage() *UsageSummary {
 // Something is taking its time; once per wait.
 type Waiting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What: `model`, `retry`, `tool-pool`, `circuit-breaker` or a later word.
+	// What: `model`, `retry`, `tool-pool`, `circuit-breaker`, `model-slot` or a later word.
 	What string `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
 	// How long it has been, or for a retry how long it will be.
 	WaitDuration *durationpb.Duration `protobuf:"bytes,2,opt,name=wait_duration,json=waitDuration,proto3" json:"wait_duration,omitempty"`
@@ -2205,7 +2205,8 @@ type Notice struct {
 	// How grave it is.
 	Severity NoticeSeverity `protobuf:"varint,1,opt,name=severity,proto3,enum=turnwire.api.runtime.v1.NoticeSeverity" json:"severity,omitempty"`
 	// A kebab-case word: `model-retry`, `model-fallback`, `tool-unknown`, `tool-arguments-invalid`,
-	// `loop-reminder`, `hook-failed`, `summary-fallback`, `budget-warning`, `result-unavailable` or a later word.
+	// `loop-reminder`, `answer-invalid`, `hook-failed`, `summary-fallback`, `budget-warning`, `result-unavailable`
+	// or a later word.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence; at most 1,000 characters.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
@@ -2392,7 +2393,7 @@ type TurnFinished struct {
 	StopReason string `protobuf:"bytes,2,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
 	// Name of the message that holds the answer; empty when there is none.
 	FinalMessage string `protobuf:"bytes,3,opt,name=final_message,json=finalMessage,proto3" json:"final_message,omitempty"`
-	// The answer, up to 256 KiB.
+	// The answer, up to 256 KiB. Where the request gave a schema, it is the JSON without the code fence around it.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the answer is longer than `text`.
 	TextTruncated bool `protobuf:"varint,5,opt,name=text_truncated,json=textTruncated,proto3" json:"text_truncated,omitempty"`

@@ -485,7 +485,7 @@ export const StepCommittedSchema: GenMessage<StepCommitted> = /*@__PURE__*/
  */
 export type StepSettled = Message<"turnwire.api.runtime.v1.StepSettled"> & {
   /**
-   * What the step has cost.
+   * What the turn has cost so far, this step among it.
    *
    * @generated from field: turnwire.api.runtime.v1.UsageSummary usage = 1;
    */
@@ -1081,7 +1081,7 @@ export const SubagentFailedSchema: GenMessage<SubagentFailed> = /*@__PURE__*/
  */
 export type Waiting = Message<"turnwire.api.runtime.v1.Waiting"> & {
   /**
-   * What: `model`, `retry`, `tool-pool`, `circuit-breaker` or a later word.
+   * What: `model`, `retry`, `tool-pool`, `circuit-breaker`, `model-slot` or a later word.
    *
    * @generated from field: string what = 1;
    */
@@ -1124,7 +1124,8 @@ export type Notice = Message<"turnwire.api.runtime.v1.Notice"> & {
 
   /**
    * A kebab-case word: `model-retry`, `model-fallback`, `tool-unknown`, `tool-arguments-invalid`,
-   * `loop-reminder`, `hook-failed`, `summary-fallback`, `budget-warning`, `result-unavailable` or a later word.
+   * `loop-reminder`, `answer-invalid`, `hook-failed`, `summary-fallback`, `budget-warning`, `result-unavailable`
+   * or a later word.
    *
    * @generated from field: string reason = 2;
    */
@@ -1236,7 +1237,7 @@ export type TurnFinished = Message<"turnwire.api.runtime.v1.TurnFinished"> & {
   finalMessage: string;
 
   /**
-   * The answer, up to 256 KiB.
+   * The answer, up to 256 KiB. Where the request gave a schema, it is the JSON without the code fence around it.
    *
    * @generated from field: string text = 4;
    */
