@@ -72,6 +72,21 @@ async def test_a_second_cancel_is_a_duplicate_at_whatever_moment_of_the_first_it
             assert (second.result().kind, second.result().duplicate_of) == ("duplicate", f"first-{moment}")
 
 
+async def test_the_same_command_has_one_outcome_at_whatever_moment_it_comes_again(tmp_path: Path) -> None:
+    """Also where its turn ended, by itself, between two looks: it is no duplicate of itself."""
+    scripts = [[TextDelta("so far"), asyncio.Event()] for _ in range(40)]
+    async with rig(tmp_path, FakeModel(*scripts)) as made:
+        for moment in range(40):
+            key = (await made.supervisor.start(command())).key
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(deliver(made, f"one-{moment}", key))
+                for _ in range(moment):
+                    await asyncio.sleep(0)
+                again = group.create_task(deliver(made, f"one-{moment}", key, mode="unowned"))
+            assert first.result().kind == "applied"
+            assert again.result() == first.result()
+
+
 async def test_a_turn_that_has_ended_is_already_finished(tmp_path: Path) -> None:
     async with rig(tmp_path, answers(1)) as made:
         key = (await made.supervisor.start(command())).key

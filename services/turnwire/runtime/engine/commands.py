@@ -68,6 +68,13 @@ class CommandDesk:
 
     async def deliver(self, delivery: ControlDelivery) -> ControlOutcome:
         """Apply a delivery and return its outcome, durable by then."""
+        outcome = await self._decide(delivery)
+        if outcome.kind == "applied":
+            return outcome
+        # The same command may have come twice, and the other delivery have taken effect since the first look.
+        return await self._known(delivery) or outcome
+
+    async def _decide(self, delivery: ControlDelivery) -> ControlOutcome:
         live = self._named_live(delivery)
         if live is not None:
             # What a command did to a turn is stored with the turn's end: there is nothing to look up yet.
