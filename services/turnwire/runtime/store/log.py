@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from turnwire.extend.events import TurnEvent, TurnFinished
@@ -327,9 +328,8 @@ class TurnLog:
         self.committed = max(self.committed, last)
         if terminal:
             self.finished = True
-        for page in pages:
-            self.pages.append(page)
-            self._kept_bytes += len(page[2])
+        self.pages.extend(pages)
+        self._kept_bytes += sum(len(page[2]) for page in pages)
         while len(self.pages) > MAX_KEPT_PAGES or (self._kept_bytes > MAX_KEPT_BYTES and len(self.pages) > 1):
             self._kept_bytes -= len(self.pages.popleft()[2])
         self.wake()
@@ -385,7 +385,7 @@ class TurnLog:
     async def wait_finished(self, seconds: float, leaving: Callable[[], bool]) -> None:
         """Wait until the turn has ended or waits, for so long at most; each wake also looks at `leaving`."""
         log = self
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not (log.finished or leaving()):
                     if log.successor is not None:
@@ -398,5 +398,3 @@ class TurnLog:
                         await change
                     finally:
                         log.unwait(change)
-        except TimeoutError:
-            return
